@@ -1,0 +1,1 @@
+"""The `specrun` command: reads arguments, calls the packages, prints."""

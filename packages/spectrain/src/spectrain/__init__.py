@@ -1,0 +1,1 @@
+"""Data shards, objectives and one loop for targets, drafters and correction heads."""
