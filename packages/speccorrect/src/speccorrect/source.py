@@ -1,0 +1,70 @@
+"""What a checkpoint holds beside the drafter's backbone, handed to whichever head claims it.
+
+A head pops what it uses; whoever opened the checkpoint refuses it if anything is left. So every tensor and every key is
+claimed exactly once, without a central list.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from torch import Tensor, nn
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadShape:
+    """Sizes that a head shares with its target and drafter."""
+
+    hidden_size: int  # D of the drafter's hidden rows and of the target's embedding
+    vocab_size: int  # V of the target
+    block_size: int  # rows of a block, anchor included
+    shifted: bool  # the anchor's own row scores the first token
+
+    @property
+    def slots(self) -> int:
+        """K, the number of drafted tokens."""
+        return self.block_size if self.shifted else self.block_size - 1
+
+
+@dataclass(slots=True)
+class HeadSource:
+    """Unclaimed config keys and tensors of a checkpoint; `take_*` removes what it returns."""
+
+    shape: HeadShape
+    config: dict[str, Any] = field(default_factory=dict)
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+
+    def take_key(self, key: str, kind: type[T], default: T | None = None) -> T:
+        """A config value of type `kind`; without a default a missing key is an error."""
+        if key not in self.config:
+            if default is None:
+                raise ValueError(f"config key {key!r}: missing, expected {kind.__name__}")
+            return default
+        value = self.config.pop(key)
+        if isinstance(value, bool) is not (kind is bool):
+            raise ValueError(f"config key {key!r}: got {value!r}, expected {kind.__name__}")
+        if kind is float and isinstance(value, int):
+            value = float(value)
+        if not isinstance(value, kind):
+            raise ValueError(f"config key {key!r}: got {value!r}, expected {kind.__name__}")
+        return value
+
+    def take_tensor(self, names: tuple[str, ...], shape: tuple[int, ...]) -> Tensor:
+        """The tensor stored under one of several public names, with its shape checked."""
+        found = [name for name in names if name in self.tensors]
+        if len(found) != 1:
+            raise ValueError(f"tensor {' or '.join(names)}: found {len(found)}, expected 1 of shape {list(shape)}")
+        tensor = self.tensors.pop(found[0])
+        if tuple(tensor.shape) != shape:
+            raise ValueError(f"tensor {found[0]}: got shape {list(tensor.shape)}, expected {list(shape)}")
+        return tensor
+
+    def fill(self, module: nn.Module, names: Mapping[str, tuple[str, ...]]) -> None:
+        """Load every parameter and buffer of `module`; `names` maps ours to the public spellings."""
+        own = module.state_dict()
+        missing = sorted(set(own) ^ set(names))
+        assert not missing, f"tensor-name map and module disagree on {missing}"
+        loaded = {ours: self.take_tensor(public, tuple(own[ours].shape)) for ours, public in names.items()}
+        module.load_state_dict({ours: tensor.to(own[ours].dtype) for ours, tensor in loaded.items()})

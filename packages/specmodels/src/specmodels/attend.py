@@ -1,0 +1,30 @@
+"""Grouped-query attention: a naive twin and the fast form behind one signature."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def attend_naive(query_BAQH: Tensor, key_BGTH: Tensor, value_BGTH: Tensor, mask_BQT: Tensor | None) -> Tensor:
+    """Softmax attention written from its definition; the oracle of `attend`."""
+    groups = query_BAQH.shape[1] // key_BGTH.shape[1]
+    key_BATH = key_BGTH.repeat_interleave(groups, dim=1)
+    value_BATH = value_BGTH.repeat_interleave(groups, dim=1)
+    scores_BAQT = query_BAQH @ key_BATH.transpose(-1, -2) / query_BAQH.shape[-1] ** 0.5
+    if mask_BQT is None:
+        rows, columns = scores_BAQT.shape[-2:]
+        mask_BQT = torch.ones(1, rows, columns, dtype=torch.bool, device=query_BAQH.device).tril(columns - rows)
+    scores_BAQT = scores_BAQT.masked_fill(~mask_BQT[:, None], float("-inf"))
+    return scores_BAQT.softmax(dim=-1) @ value_BATH
+
+
+def attend(query_BAQH: Tensor, key_BGTH: Tensor, value_BGTH: Tensor, mask_BQT: Tensor | None) -> Tensor:
+    """Attention of A query heads over G key heads; `mask_BQT` None means causal and needs as many rows as columns.
+
+    Every query row must see at least one memory row.
+    """
+    grouped = query_BAQH.shape[1] != key_BGTH.shape[1]
+    mask = None if mask_BQT is None else mask_BQT[:, None]
+    return F.scaled_dot_product_attention(
+        query_BAQH, key_BGTH, value_BGTH, attn_mask=mask, is_causal=mask is None, enable_gqa=grouped
+    )
