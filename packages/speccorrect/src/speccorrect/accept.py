@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from speccorrect.law import draw, probabilities
-from speccorrect.noise import Stream, noise_key, uniform
+from speccorrect.noise import Stream, gumbel, noise_key, uniform
 from speccorrect.products import Proposal, TokenTree, Verdict
 
 
@@ -31,12 +31,25 @@ class Keys:
         return noise_key(self.seed_B[:, None], self.request_B[:, None], self.anchor_B[:, None] + offset, stream)
 
 
-def target_draws(shaped_BNV: Tensor, depth_BN: Tensor, temperature_B: Tensor, keys: Keys, *, noise: bool) -> Tensor:
-    """The target's own next token behind every row: greedy without `noise`, else the keyed draw of that position."""
-    if not noise:
+def target_noise(keys: Keys, levels: int, vocab_size: int) -> Tensor:
+    """The target's Gumbel noise `[B, levels, V]` (fp64) for the tokens at depths 1..levels behind the anchor.
+
+    Rows of equal depth share it, so it is computed once per position and reused by every row and by coupled drafts.
+    """
+    offset = torch.arange(1, levels + 1, device=keys.seed_B.device)
+    ids = torch.arange(vocab_size, device=keys.seed_B.device)
+    return gumbel(keys.at(offset)[..., None], ids)
+
+
+def target_draws(
+    shaped_BNV: Tensor, depth_BN: Tensor, temperature_B: Tensor, noise_BLV: Tensor | None
+) -> Tensor:
+    """The target's own next token behind every row: greedy without noise, else the keyed draw of that position."""
+    if noise_BLV is None:
         return shaped_BNV.argmax(dim=-1)
-    ids = torch.arange(shaped_BNV.shape[-1], device=shaped_BNV.device)
-    return draw(shaped_BNV, temperature_B, keys.at(depth_BN + 1), ids)
+    scaled = noise_BLV.to(shaped_BNV.dtype) * temperature_B.to(shaped_BNV.dtype)[:, None, None]
+    rows = depth_BN[..., None].expand(-1, -1, scaled.shape[-1])
+    return (shaped_BNV + scaled.gather(1, rows)).argmax(dim=-1)
 
 
 def match(tree: TokenTree, draws_BN: Tensor) -> Verdict:
