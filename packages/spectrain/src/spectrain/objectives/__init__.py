@@ -1,0 +1,1 @@
+"""What a run minimises: pure functions of a model's outputs."""

@@ -1,0 +1,39 @@
+"""Shapes and places of the embedded family: what the scripts of this folder share."""
+
+from pathlib import Path
+
+from specmodels.layers.rope import RopeConfig
+from specmodels.qwen3 import Qwen3Config
+
+DATA = Path("packages/spectiny/src/spectiny/data")
+TARGET_FOLDER = DATA / "qwen3-tiny"
+DRAFTER_FOLDER = DATA / "qwen3-tiny-dflash"
+RECORDS = DATA / "records"
+BUILD = Path("build/tiny")
+SOURCES = (Path("packages/specmodels/src"), Path("packages/spectrain/src"), Path("tools/train_tiny"))
+
+VOCABULARY = 2_048
+END_OF_TEXT = 2_044  # <|endoftext|>: bos and padding
+IM_END = 2_046  # <|im_end|>: the end of a response
+MASK = 2_047  # <|mask|>
+
+ROPE = RopeConfig(theta=10_000.0)
+MAX_POSITIONS = 1_024
+
+TARGET = Qwen3Config(
+    vocab_size=VOCABULARY,
+    hidden_size=192,
+    intermediate_size=384,
+    num_layers=4,
+    num_heads=6,
+    num_kv_heads=2,
+    head_dim=32,
+    norm_eps=1e-6,
+    rope=ROPE,
+    max_positions=MAX_POSITIONS,
+    qk_norm=True,
+    qkv_bias=False,
+    output_bias=False,
+    mlp_bias=False,
+    tie_embeddings=True,
+)
