@@ -13,7 +13,9 @@ def attend_naive(query_BAQH: Tensor, key_BGTH: Tensor, value_BGTH: Tensor, mask_
     scores_BAQT = query_BAQH @ key_BATH.transpose(-1, -2) / query_BAQH.shape[-1] ** 0.5
     if mask_BQT is None:
         rows, columns = scores_BAQT.shape[-2:]
-        mask_BQT = torch.ones(1, rows, columns, dtype=torch.bool, device=query_BAQH.device).tril(columns - rows)
+        mask_BQT = torch.ones(1, rows, columns, dtype=torch.bool, device=query_BAQH.device).tril(
+            columns - rows
+        )
     scores_BAQT = scores_BAQT.masked_fill(~mask_BQT[:, None], float("-inf"))
     return scores_BAQT.softmax(dim=-1) @ value_BATH
 

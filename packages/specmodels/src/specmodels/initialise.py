@@ -3,13 +3,16 @@
 import torch
 from torch import nn
 
+from specmodels.dflash.conv import BlockConv
 from specmodels.layers.norm import RMSNorm
 from specmodels.layers.rope import Rope
 
 
 @torch.no_grad()
-def initialise(model: nn.Module, generator: torch.Generator, *, std: float = 0.02, residual_layers: int = 0) -> None:
-    """Matrices normal with deviation `std`, biases zero, norms one; in place.
+def initialise(
+    model: nn.Module, generator: torch.Generator, *, std: float = 0.02, residual_layers: int = 0
+) -> None:
+    """Matrices normal with deviation `std`, biases zero, norms one, convolutions the identity; in place.
 
     With `residual_layers` above 0, matrices that write into the residual stream shrink by sqrt(2 x layers), so that the
     stream's size at the start does not grow with depth.
@@ -27,3 +30,5 @@ def initialise(model: nn.Module, generator: torch.Generator, *, std: float = 0.0
     for module in model.modules():
         if isinstance(module, Rope):
             module.fill()
+        elif isinstance(module, BlockConv):
+            module.set_identity()

@@ -57,7 +57,7 @@ def read_json(path: Path) -> dict[str, Any]:
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: not readable as JSON ({error}); download the file again") from error
     if not isinstance(value, dict):
-        raise ValueError(f"{path}: got a JSON {type(value).__name__}, expected an object")
+        raise ValueError(f"{path}: got a JSON {type(value).__name__}, expected an object")  # noqa: TRY004 - a user's file
     return value
 
 
@@ -91,14 +91,20 @@ def _replacing(path: Path) -> Iterator[Path]:
 
 def _files_of_tensors(folder: Path) -> dict[str, Path]:
     if not folder.is_dir():
-        raise ValueError(f"model folder {folder}: missing; expected a folder with config.json and safetensors files")
+        raise ValueError(
+            f"model folder {folder}: missing; expected a folder with config.json and safetensors files"
+        )
     if (folder / INDEX).is_file():
         return _sharded(folder)
     if (folder / SINGLE).is_file():
         return dict.fromkeys(_names_in(folder / SINGLE), folder / SINGLE)
-    others = sorted(path.name for path in folder.iterdir() if path.suffix in {".safetensors", ".bin", ".pth", ".gguf"})
+    others = sorted(
+        path.name for path in folder.iterdir() if path.suffix in {".safetensors", ".bin", ".pth", ".gguf"}
+    )
     found = ", ".join(others) if others else "no weight file"
-    raise ValueError(f"{folder}: got {found}, expected {SINGLE} or {INDEX}; convert the weights to safetensors")
+    raise ValueError(
+        f"{folder}: got {found}, expected {SINGLE} or {INDEX}; convert the weights to safetensors"
+    )
 
 
 def _sharded(folder: Path) -> dict[str, Path]:
@@ -113,7 +119,7 @@ def _sharded(folder: Path) -> dict[str, Path]:
         )
     stored = {name: shard for shard in shards for name in _names_in(folder / shard)}
     if stored != listed:
-        name = sorted(set(stored.items()) ^ set(listed.items()))[0][0]
+        name = min(set(stored.items()) ^ set(listed.items()))[0]
         raise ValueError(
             f"{folder}: {name} is in {stored.get(name, 'no shard')} but the index says {listed.get(name, 'nothing')}; "
             "download the model again"
@@ -146,7 +152,11 @@ def _complaint(path: Path, error: Exception) -> str:
         return f"{path}: unreadable header, got a file that is not in safetensors format; download it again"
     try:
         entries = json.loads(header)
-        needed = 8 + length + max(entry["data_offsets"][1] for name, entry in entries.items() if name != "__metadata__")
+        needed = (
+            8
+            + length
+            + max(entry["data_offsets"][1] for name, entry in entries.items() if name != "__metadata__")
+        )
     except (ValueError, KeyError, TypeError, AttributeError):
         needed = 8 + length
     if size < needed:
@@ -156,7 +166,12 @@ def _complaint(path: Path, error: Exception) -> str:
 
 def dtype_of(name: str, origin: str) -> torch.dtype:
     """The floating dtype that a configuration names."""
-    names = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32, "float64": torch.float64}
+    names = {
+        "bfloat16": torch.bfloat16,
+        "float16": torch.float16,
+        "float32": torch.float32,
+        "float64": torch.float64,
+    }
     if name.removeprefix("torch.") not in names:
         raise ValueError(f"{origin}: dtype: got {name!r}, expected one of {', '.join(names)}")
     return names[name.removeprefix("torch.")]

@@ -20,18 +20,23 @@ class Row:
     aliases: tuple[tuple[str, ...], ...] = ()  # other public spellings, accepted on load and never written
 
     def at(self, layer: int) -> "Row":
-        """This line for one layer."""
+        """The line for one layer."""
 
         def named(names: tuple[str, ...]) -> tuple[str, ...]:
             return tuple(name.replace("{i}", str(layer)) for name in names)
 
         return Row(
-            self.ours.replace("{i}", str(layer)), named(self.theirs), self.parts, tuple(map(named, self.aliases))
+            self.ours.replace("{i}", str(layer)),
+            named(self.theirs),
+            self.parts,
+            tuple(map(named, self.aliases)),
         )
 
-    def shapes(self, shape: torch.Size) -> list[torch.Size]:
-        """Shapes of the public tensors that make up ours."""
-        return [torch.Size([part, *shape[1:]]) for part in self.parts] if self.parts else [shape]
+    def shapes(self, shape: torch.Size, pieces: int) -> list[torch.Size]:
+        """Shapes of the `pieces` public tensors that make up ours: its parts, or the whole where that is stored."""
+        if pieces == 1:
+            return [shape]
+        return [torch.Size([part, *shape[1:]]) for part in self.parts]
 
 
 def expand(table: Iterable[Row], layers: int) -> dict[str, Row]:

@@ -4,7 +4,7 @@ In: the parsed JSON of a `config.json`. Out: typed values by any of their public
 """
 
 from collections.abc import Collection, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 # Facts about how a file was made or how a Python class wraps it: they change nothing that a model computes.
 INFORMATIONAL: Final = frozenset(
@@ -16,7 +16,9 @@ INFORMATIONAL: Final = frozenset(
     torch_dtype torchscript transformers_version unsloth_fixed use_bfloat16 use_cache""".split()
 )
 
-_REQUIRED: Final = object()
+Default = TypeVar("Default")
+
+_REQUIRED: Final[Any] = object()
 
 
 class Keys:
@@ -54,7 +56,7 @@ class Keys:
     def mapping_of(self, value: object, name: str) -> Mapping[str, Any]:
         """`value`, checked to be a mapping."""
         if not isinstance(value, Mapping):
-            raise ValueError(f"{self.origin}: {name}: got {value!r}, expected a mapping")
+            raise ValueError(f"{self.origin}: {name}: got {value!r}, expected a mapping")  # noqa: TRY004 - a user's file
         return value
 
     def has(self, *names: str) -> bool:
@@ -71,12 +73,16 @@ class Keys:
         given = {name: value for name, value in found.items() if value is not None}
         if not given:
             if default is _REQUIRED:
-                raise ValueError(f"{self.origin}: {' or '.join(names)}: missing, expected a value; add it to the file")
+                raise ValueError(
+                    f"{self.origin}: {' or '.join(names)}: missing, expected a value; add it to the file"
+                )
             return default
         first, value = next(iter(given.items()))
         for name, other in given.items():
             if other != value:
-                raise ValueError(f"{self.origin}: {first} is {value!r} but {name} is {other!r}; expected one value")
+                raise ValueError(
+                    f"{self.origin}: {first} is {value!r} but {name} is {other!r}; expected one value"
+                )
         return value
 
     def _typed(self, names: tuple[str, ...], default: Any, kinds: tuple[type, ...], expected: str) -> Any:
@@ -88,27 +94,29 @@ class Keys:
             raise ValueError(f"{self.origin}: {names[0]}: got {value!r}, expected {expected}")
         return value
 
-    def integer(self, *names: str, default: Any = _REQUIRED, least: int = 1) -> int:
+    def integer(self, *names: str, default: Default = _REQUIRED, least: int = 1) -> int | Default:
         """An integer of at least `least`."""
         value = self._typed(names, default, (int,), f"an integer of at least {least}")
         if value is not default and value < least:
-            raise ValueError(f"{self.origin}: {names[0]}: got {value}, expected an integer of at least {least}")
+            raise ValueError(
+                f"{self.origin}: {names[0]}: got {value}, expected an integer of at least {least}"
+            )
         return value
 
-    def number(self, *names: str, default: Any = _REQUIRED) -> float:
+    def number(self, *names: str, default: Default = _REQUIRED) -> float | Default:
         """A finite number."""
         value = self._typed(names, default, (int, float), "a number")
         return value if value is default else float(value)
 
-    def flag(self, *names: str, default: Any = _REQUIRED) -> bool:
+    def flag(self, *names: str, default: Default = _REQUIRED) -> bool | Default:
         """True or false."""
         return self._typed(names, default, (bool,), "true or false")
 
-    def text(self, *names: str, default: Any = _REQUIRED) -> str:
+    def text(self, *names: str, default: Default = _REQUIRED) -> str | Default:
         """A string."""
         return self._typed(names, default, (str,), "a string")
 
-    def integers(self, *names: str, default: Any = _REQUIRED) -> tuple[int, ...]:
+    def integers(self, *names: str, default: Default = _REQUIRED) -> tuple[int, ...] | Default:
         """A list of integers that are 0 or more."""
         values = self._typed(names, default, (list, tuple), "a list of integers")
         if values is default:
@@ -127,7 +135,9 @@ class Keys:
     def left(self) -> dict[str, Any]:
         """What nobody took yet, informational keys and nulls aside."""
         return {
-            name: value for name, value in self._values.items() if name not in INFORMATIONAL and value is not None
+            name: value
+            for name, value in self._values.items()
+            if name not in INFORMATIONAL and value is not None
         }
 
     def finish(self) -> None:

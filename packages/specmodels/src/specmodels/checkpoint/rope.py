@@ -1,6 +1,5 @@
 """Rope keys of a configuration file, in all their spellings, to a `RopeConfig`."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from specmodels.checkpoint.keys import Keys
@@ -9,11 +8,10 @@ from specmodels.layers.rope import RopeConfig
 
 def rope_from_keys(keys: Keys, *, max_positions: int) -> RopeConfig:
     """Takes `rope_theta` with `rope_scaling`, or `rope_parameters`, which holds both."""
-    theta = keys.take("rope_theta", default=None)
-    mapping = keys.take("rope_parameters", "rope_scaling", default={})
-    inner = Keys(keys.mapping_of(mapping, "rope_parameters"), f"{keys.origin}: rope")
-    given = {"rope_theta": theta} if theta is not None else {}
-    inner = Keys({**mapping}, f"{keys.origin}: rope", stated=given)
+    names = ("rope_parameters", "rope_scaling")
+    found = {name: keys.take(name, default={}) for name in names}
+    theta = {"rope_theta": keys.take("rope_theta", default=None)}
+    inner = Keys({**found, **theta}, f"{keys.origin}: rope", sections=names)
     inner.only("partial_rotary_factor", 1, 1.0, reason="partly rotated heads are not supported")
     inner.only("rope_dim", reason="partly rotated heads are not supported")
     inner.only("mrope_section", reason="positions of several axes are not supported")
@@ -36,11 +34,13 @@ def _config(keys: Keys, max_positions: int) -> RopeConfig:
         raise ValueError(f"{keys.origin}: factor: got {factor}, expected a number of at least 1")
     if kind == "linear":
         return RopeConfig(theta=theta, kind="linear", factor=factor)
-    original = keys.integer("original_max_position_embeddings", default=max_positions)
     if kind == "llama3":
+        original = keys.integer("original_max_position_embeddings")
         low, high = keys.number("low_freq_factor"), keys.number("high_freq_factor")
         if not low < high:
-            raise ValueError(f"{keys.origin}: low_freq_factor: got {low}, expected less than high_freq_factor {high}")
+            raise ValueError(
+                f"{keys.origin}: low_freq_factor: got {low}, expected less than high_freq_factor {high}"
+            )
         return RopeConfig(
             theta=theta,
             kind="llama3",
@@ -53,7 +53,7 @@ def _config(keys: Keys, max_positions: int) -> RopeConfig:
         theta=theta,
         kind="yarn",
         factor=factor,
-        original_positions=original,
+        original_positions=keys.integer("original_max_position_embeddings", default=max_positions),
         beta_fast=keys.number("beta_fast", default=32.0),
         beta_slow=keys.number("beta_slow", default=1.0),
         attention_factor=keys.number("attention_factor", default=None),
@@ -74,7 +74,7 @@ def rope_to_json(rope: RopeConfig) -> dict[str, Any]:
         scaling |= {"low_freq_factor": rope.low_freq_factor, "high_freq_factor": rope.high_freq_factor}
     if rope.kind == "yarn":
         scaling |= {"beta_fast": rope.beta_fast, "beta_slow": rope.beta_slow, "truncate": rope.truncate}
-        optional: Mapping[str, float | None] = {
+        optional = {
             "attention_factor": rope.attention_factor,
             "mscale": rope.mscale,
             "mscale_all_dim": rope.mscale_all_dim,

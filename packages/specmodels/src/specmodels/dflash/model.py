@@ -4,11 +4,14 @@ It owns neither embedding nor head (unless its vocabulary is reduced): callers p
 result with the target's head.
 """
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 
 from specmodels.attention import Attention
 from specmodels.dflash.config import DFlashConfig
+from specmodels.dflash.conv import BlockConv, convolve
 from specmodels.kv import Memory, StaticKV
 from specmodels.layers.linear import Linear
 from specmodels.layers.mlp import SwiGLU
@@ -34,10 +37,29 @@ class DrafterLayer(nn.Module):
         )
         self.mlp_norm = RMSNorm(config.hidden_size, config.norm_eps)
         self.mlp = SwiGLU(config.hidden_size, config.intermediate_size)
+        conv = config.conv
+        self.attention_conv = (
+            None if conv is None else BlockConv(config.hidden_size, taps=conv.taps, group=conv.group)
+        )
+        self.mlp_conv = (
+            None if conv is None else BlockConv(config.hidden_size, taps=conv.taps, group=conv.group)
+        )
 
-    def forward(self, x_BQD: Tensor, rotation: Rotation, memory: Memory, layer: int) -> Tensor:
-        x_BQD = x_BQD + self.attention(self.attention_norm(x_BQD), rotation, memory, layer)
-        return x_BQD + self.mlp(self.mlp_norm(x_BQD))
+    def forward(
+        self, x_BQD: Tensor, rotation: Rotation, memory: Memory, layer: int, block_rows: int
+    ) -> Tensor:
+        normed_BQD = self.attention_norm(x_BQD)
+        if self.attention_conv is None:
+            x_BQD = x_BQD + self.attention(normed_BQD, rotation, memory, layer)
+        else:
+            before, after = self.attention_conv.kernels(normed_BQD)
+            mixed_BQD = self.attention(convolve(before, normed_BQD, block_rows), rotation, memory, layer)
+            x_BQD = x_BQD + convolve(after, mixed_BQD, block_rows)
+        normed_BQD = self.mlp_norm(x_BQD)
+        if self.mlp_conv is None:
+            return x_BQD + self.mlp(normed_BQD)
+        before, after = self.mlp_conv.kernels(normed_BQD)
+        return x_BQD + convolve(after, self.mlp(convolve(before, normed_BQD, block_rows)), block_rows)
 
 
 class DFlash(nn.Module):
@@ -66,14 +88,34 @@ class DFlash(nn.Module):
     def context_kv(self, context_BCD: Tensor, positions_BC: Tensor) -> tuple[tuple[Tensor, Tensor], ...]:
         """Keys and values `[B, G, C, H]` of context rows, per layer. They skip the layers' input norms."""
         rotation = self.rope(positions_BC)
-        return tuple(layer.attention.context(context_BCD, rotation) for layer in self.layers)
+        # torch types the members of a ModuleList as plain modules
+        layers = cast("list[DrafterLayer]", list(self.layers))
+        return tuple(layer.attention.context(context_BCD, rotation) for layer in layers)
 
-    def forward(self, block_BQD: Tensor, positions_BQ: Tensor, memories: tuple[Memory, ...]) -> Tensor:
-        """Hidden rows `[B, Q, D]` after the final norm; `memories` holds one per layer."""
+    def forward(
+        self,
+        block_BQD: Tensor,
+        positions_BQ: Tensor,
+        memories: tuple[Memory, ...],
+        *,
+        block_rows: int | None = None,
+    ) -> Tensor:
+        """Hidden rows `[B, Q, D]` after the final norm; `memories` holds one per layer.
+
+        The rows are one block, or several of `block_rows` each, one after the other.
+        """
+        rows = block_BQD.shape[1]
+        block_rows = rows if block_rows is None else block_rows
+        # without a convolution the memories alone keep blocks apart
+        assert self.config.conv is None or block_rows <= self.config.block_size, (
+            block_rows,
+            self.config.block_size,
+        )
+        assert rows % block_rows == 0, (rows, block_rows)
         rotation = self.rope(positions_BQ)
         x_BQD = block_BQD * self.config.embedding_scale if self.config.embedding_scale != 1.0 else block_BQD
         for index, (layer, memory) in enumerate(zip(self.layers, memories, strict=True)):
-            x_BQD = layer(x_BQD, rotation, memory, index)
+            x_BQD = layer(x_BQD, rotation, memory, index, block_rows)
         return self.norm(x_BQD)
 
     def logits(self, hidden: Tensor, target_head_VD: Tensor) -> Tensor:

@@ -28,6 +28,12 @@ class RopeConfig:
     mscale_all_dim: float | None = None  # yarn
     truncate: bool = True  # yarn: round the correction range to whole dimensions
 
+    def reach(self, positions: int) -> int:
+        """Longest sequence, when the file says `positions`: YaRN files often still state the training context."""
+        return (
+            max(positions, int(self.original_positions * self.factor)) if self.kind == "yarn" else positions
+        )
+
 
 class Rotation(NamedTuple):
     """Cosines and sines of some rows, ready to apply to `[B, heads, Q, H]`."""
@@ -50,8 +56,15 @@ class Rope(nn.Module):
         if not self.cos_TH.is_meta:
             self.fill()
 
+    def place(self, *, device: torch.device | str, dtype: torch.dtype) -> None:
+        """Give a table that was built on the meta device its memory and values."""
+        shape = (self.positions, self.head_dim)
+        self.cos_TH = torch.empty(shape, device=device, dtype=dtype)
+        self.sin_TH = torch.empty(shape, device=device, dtype=dtype)
+        self.fill()
+
     def fill(self) -> None:
-        """Compute the table; called again after a module built on the meta device got its memory."""
+        """Compute the table into the memory it has."""
         device, dtype = self.cos_TH.device, self.cos_TH.dtype
         frequencies, scale = inverse_frequencies(self.config, self.head_dim)
         # fp32 angles, as in the reference implementations: the models were trained with their rounding
