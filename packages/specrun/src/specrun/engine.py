@@ -1,0 +1,185 @@
+"""The engine that users hold: models and a method in, text and statistics out."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from speccorrect.contract import Corrector
+from specmodels.dflash import DFlash
+from specmodels.qwen3 import Qwen3
+
+from specrun.config import DraftOptions, Sampling
+from specrun.loop import SPAN, Finish, Request, decode
+from specrun.methods import Method
+from specrun.plan import round_plan
+from specrun.state import DecodeState, allocate, law_plan
+from specrun.stats import Stats
+from specrun.step import Clock, Parts, RoundPlan, no_clock
+from specrun.text import TextStream
+from specrun.tokens import Tokenizer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """One finished answer."""
+
+    text: str  # without special tokens and without the stop text; empty for an engine without tokenizer
+    token_ids: list[int]  # as emitted, a final stop id included
+    finish: Finish  # "stop" for a stop id or text, "length" for the budget
+    stats: Stats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """What one round added to an answer."""
+
+    text: str  # whole characters that will not change any more
+    token_ids: list[int]
+    generation: Generation | None  # set on the last piece
+
+
+class Engine:
+    """Decodes with one method. Buffers are kept between calls and grow when a request needs more."""
+
+    def __init__(
+        self,
+        target: Qwen3,
+        method: Method,
+        *,
+        drafter: DFlash | None = None,
+        corrector: Corrector[Any] | None = None,
+        tokenizer: Tokenizer | None = None,
+        stop_ids: tuple[int, ...] = (),
+        options: DraftOptions | None = None,
+    ) -> None:
+        if method.growth != "plain" and (drafter is None or corrector is None):
+            raise ValueError(f"method: {method.name} needs a drafter and its corrector; name one with --draft")
+        drafts = method.growth != "plain"
+        self.parts = Parts(target=target, drafter=drafter if drafts else None, corrector=corrector if drafts else None)
+        self.method, self.tokenizer, self.stop_ids = method, tokenizer, stop_ids
+        self.options = options or DraftOptions()
+        self._state: DecodeState | None = None
+        self.plan_for([Sampling()])  # sizes that cannot work are refused here, not at the first request
+
+    @property
+    def context(self) -> int:
+        """Most tokens that a prompt and its answer may have together."""
+        target = self.parts.target.config.max_positions
+        return target if self.parts.drafter is None else min(target, self.parts.drafter.config.max_positions)
+
+    def plan_for(self, samplings: Sequence[Sampling]) -> RoundPlan:
+        """The plan of a round for a batch of requests."""
+        drafter = None if self.parts.drafter is None else self.parts.drafter.config
+        return round_plan(self.method, self.options, law_plan(list(samplings)), drafter, self.parts.corrector)
+
+    def generate(self, prompt: str | Sequence[int], sampling: Sampling | None = None) -> Generation:
+        """Decode one prompt to its end; text is encoded as it stands (see `specrun.chat` for chat templates)."""
+        return self.generate_batch([prompt], sampling or Sampling())[0]
+
+    def stream(
+        self, prompt: str | Sequence[int], sampling: Sampling | None = None, *, clock: Clock = no_clock
+    ) -> Iterator[Piece]:
+        """Decode one prompt and give out what every round adds."""
+        given = 0
+        for request in self._decode([prompt], [sampling or Sampling()], 1, clock):
+            ids, given = request.tokens[given:], len(request.tokens)
+            text = "" if request.text is None else request.text.take()
+            done = None
+            if request.finish is not None:
+                text += "" if request.text is None else request.text.finish()
+                done = _generation(request)
+            yield Piece(text=text, token_ids=ids, generation=done)
+
+    def generate_batch(
+        self,
+        prompts: Sequence[str | Sequence[int]],
+        sampling: Sampling | Sequence[Sampling],
+        *,
+        batch_size: int | None = None,
+    ) -> list[Generation]:
+        """Decode many prompts, `batch_size` rows at a time (None: all at once); answers in the order of the prompts.
+
+        Request i draws from stream i of its seed, so equal prompts get different answers at temperature above 0.
+        """
+        samplings = [sampling] * len(prompts) if isinstance(sampling, Sampling) else list(sampling)
+        if len(samplings) != len(prompts):
+            raise ValueError(f"sampling: got {len(samplings)} for {len(prompts)} prompts, expected one each")
+        answers: list[Generation | None] = [None] * len(prompts)
+        for request in self._decode(prompts, samplings, batch_size or len(prompts), no_clock):
+            if request.finish is not None:
+                if request.text is not None:
+                    request.text.finish()
+                answers[request.index] = _generation(request)
+        return [answer for answer in answers if answer is not None]
+
+    def _decode(
+        self,
+        prompts: Sequence[str | Sequence[int]],
+        samplings: list[Sampling],
+        batch_size: int,
+        clock: Clock,
+    ) -> Iterator[Request]:
+        if not prompts:
+            return
+        plan = self.plan_for(samplings)
+        requests = [
+            self._request(index, prompt, sampling)
+            for index, (prompt, sampling) in enumerate(zip(prompts, samplings, strict=True))
+        ]
+        longest = max(len(request.prompt) + request.sampling.max_new_tokens for request in requests)
+        state = self._buffers(min(batch_size, len(requests)), longest, plan)
+        yield from decode(state, self.parts, plan, requests, clock)
+
+    def _request(self, index: int, prompt: str | Sequence[int], sampling: Sampling) -> Request:
+        ids = self._ids(prompt)
+        if not ids:
+            raise ValueError("prompt: got no tokens, expected at least one")
+        vocab = self.parts.target.config.vocab_size
+        if not all(0 <= token < vocab for token in ids):
+            raise ValueError(f"prompt: got a token id outside 0..{vocab - 1}; does the tokenizer belong to this model?")
+        if len(ids) + sampling.max_new_tokens > self.context:
+            raise ValueError(
+                f"prompt: got {len(ids)} tokens and {sampling.max_new_tokens} new ones, expected at most {self.context}"
+                " together; shorten the prompt or lower max new tokens"
+            )
+        if sampling.stop and self.tokenizer is None:
+            raise ValueError("stop: texts need a tokenizer; give stop ids instead")
+        stops = self.stop_ids if sampling.stop_ids is None else sampling.stop_ids
+        text = None if self.tokenizer is None else TextStream(self.tokenizer, sampling.stop)
+        return Request(index=index, prompt=ids, sampling=sampling, stop_ids=stops, text=text)
+
+    def _ids(self, prompt: str | Sequence[int]) -> list[int]:
+        if not isinstance(prompt, str):
+            return list(prompt)
+        if self.tokenizer is None:
+            raise ValueError("prompt: got text, but this engine has no tokenizer; give token ids")
+        return self.tokenizer.encode(prompt, special=True)
+
+    def _buffers(self, batch: int, longest: int, plan: RoundPlan) -> DecodeState:
+        """Buffers that fit, the ones at hand if they do."""
+        slack = max(plan.rows, plan.block_size, plan.path) + 1
+        need = -(-(longest + slack) // SPAN) * SPAN
+        held = self._state
+        fits = (
+            held is not None
+            and held.length_B.shape[0] == batch
+            and held.capacity >= need
+            and held.features_BPF.shape[1] == plan.path
+            and (held.output_BV.shape[1] > 0 or not plan.law.penalties)
+        )
+        if held is None or not fits:
+            self._state = held = allocate(
+                self.parts.target,
+                self.parts.drafter,
+                batch=batch,
+                capacity=need,
+                path=plan.path,
+                penalties=plan.law.penalties,
+            )
+        return held
+
+
+def _generation(request: Request) -> Generation:
+    assert request.finish is not None, "the request still runs"
+    text = "" if request.text is None else request.text.text
+    return Generation(text=text, token_ids=request.tokens, finish=request.finish, stats=request.stats)

@@ -1,0 +1,138 @@
+"""The host's side of decoding: requests into batch rows, rounds, and what came out of them.
+
+Rows advance independently; a row that is done takes the next request while the others go on.
+"""
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+
+from specrun.config import Sampling
+from specrun.products import Committed
+from specrun.stages.prefill import prefill
+from specrun.state import DecodeState
+from specrun.stats import Stats
+from specrun.step import Clock, Parts, RoundPlan, no_clock, step
+from specrun.text import TextStream
+
+Finish = Literal["stop", "length"]
+
+SPAN = 64
+"""Cache rows are read in multiples of this many, so that shapes repeat."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Request:
+    """One generation from its prompt to its end; the loop fills what follows `stop_ids`."""
+
+    index: int  # its number under its seed
+    prompt: list[int]
+    sampling: Sampling
+    stop_ids: tuple[int, ...]
+    text: TextStream | None = None  # None leaves the answer as ids, and stop texts unseen
+    tokens: list[int] = field(default_factory=list)
+    stats: Stats = field(default_factory=Stats)
+    finish: Finish | None = None
+
+
+def decode(
+    state: DecodeState, parts: Parts, plan: RoundPlan, requests: Iterable[Request], clock: Clock = no_clock
+) -> Iterator[Request]:
+    """Run all requests and yield each one whenever it has new tokens, for the last time with `finish` set."""
+    waiting = iter(requests)
+    rows: list[Request | None] = [None] * state.length_B.shape[0]
+    lengths = [0] * len(rows)
+    state.clear()
+    while True:
+        for row, held in enumerate(rows):
+            if held is None:
+                yield from _admit(state, parts, plan, waiting, rows, row)
+                now = rows[row]
+                lengths[row] = lengths[row] if now is None else len(now.prompt)
+        running = [row for row, held in enumerate(rows) if held is not None]
+        if not running:
+            return
+        started = time.perf_counter()
+        clock("start")
+        # rows that are done still write behind their own length, so they count here too
+        furthest = max(lengths) + max(plan.rows, plan.block_size, plan.path) + 1
+        span = min(-(-furthest // SPAN) * SPAN, state.capacity)
+        outcomes = _read(step(state, parts, plan, span=span, clock=clock))
+        seconds = time.perf_counter() - started
+        for row in running:
+            request = rows[row]
+            assert request is not None
+            lengths[row] += len(outcomes[row].tokens)
+            _take(request, outcomes[row], plan, seconds)
+            if request.finish is not None:
+                state.done_B[row] = True
+                rows[row] = None
+            yield request
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    tokens: list[int]
+    accepted: int
+    stopped: bool
+    done: bool
+
+
+def _read(committed: Committed) -> list[_Outcome]:
+    """The one transfer from the device per round."""
+    flags = torch.stack(
+        [committed.count_B, committed.accepted_B, committed.stopped_B.long(), committed.done_B.long()], dim=1
+    )
+    table = torch.cat([flags, committed.new_BP], dim=1).tolist()
+    return [_Outcome(row[4 : 4 + row[0]], row[1], bool(row[2]), bool(row[3])) for row in table]
+
+
+def _admit(
+    state: DecodeState,
+    parts: Parts,
+    plan: RoundPlan,
+    waiting: Iterator[Request],
+    rows: list[Request | None],
+    row: int,
+) -> Iterator[Request]:
+    """Prefill the next request into a free row; requests that end with their first token never occupy it."""
+    for request in waiting:
+        request.stats.prompt_tokens = len(request.prompt)
+        if request.sampling.max_new_tokens == 0:
+            request.finish = "length"
+            yield request
+            continue
+        started = time.perf_counter()
+        state.admit(row, request.sampling, request.stop_ids, request.index)
+        prompt = torch.tensor(request.prompt, dtype=torch.int64, device=state.tokens_BT.device)
+        first, done = prefill(state, parts.target, parts.drafter, row, prompt, plan.law)
+        request.stats.tokens = 1
+        request.stats.prefill_seconds = time.perf_counter() - started
+        _push(request, [first], stopped=first in request.stop_ids, done=done)
+        if request.finish is None:
+            rows[row] = request
+            yield request
+            return
+        state.done_B[row] = True
+        yield request
+
+
+def _take(request: Request, outcome: _Outcome, plan: RoundPlan, seconds: float) -> None:
+    kept = _push(request, outcome.tokens, stopped=outcome.stopped, done=outcome.done)
+    request.stats.count_round(kept=kept, accepted=outcome.accepted, slots=plan.slots, rows=plan.rows)
+    request.stats.decode_seconds += seconds
+
+
+def _push(request: Request, tokens: list[int], *, stopped: bool, done: bool) -> int:
+    """Append tokens up to a stop text; return how many were kept."""
+    for count, token in enumerate(tokens, start=1):
+        request.tokens.append(token)
+        if request.text is not None and request.text.push(token):
+            request.finish = "stop"
+            return count
+    if done:
+        request.finish = "stop" if stopped else "length"
+    return len(tokens)

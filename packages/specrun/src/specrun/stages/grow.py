@@ -1,0 +1,47 @@
+"""A corrector's scores to the rows that the target will verify: a chain or a tree."""
+
+from typing import NamedTuple, TypeVar
+
+import torch
+from speccorrect.accept import Keys
+from speccorrect.contract import Corrector, Prepared
+from speccorrect.grow import TreeShape, grow_chain, grow_tree
+from speccorrect.noise import Stream, gumbel
+from speccorrect.products import Candidates, Proposal, TokenTree
+from speccorrect.tree import chain_tree
+from torch import Tensor
+
+P = TypeVar("P", bound=Prepared)
+
+
+class Grown(NamedTuple):
+    """The rows to verify; for a chain also the proposal with the scores it was drawn from."""
+
+    tree: TokenTree
+    proposal: Proposal | None
+
+
+def grow(
+    corrector: Corrector[P],
+    prepared: P,
+    anchor_B: Tensor,
+    *,
+    slots: int,
+    shape: TreeShape | None,
+    noise_BKC: Tensor | None,
+) -> Grown:
+    """Grow a tree of the given shape, or a chain where there is none."""
+    if shape is not None:
+        return Grown(grow_tree(corrector, prepared, anchor_B, slots, shape, noise_BKC), None)
+    proposal = grow_chain(corrector, prepared, slots, noise_BKC)
+    return Grown(chain_tree(anchor_B, proposal), proposal)
+
+
+def draft_noise(candidates: Candidates, keys: Keys, temperature_B: Tensor) -> Tensor:
+    """Temperature times Gumbel noise `[B, K, C]` for a sampled draft, from a stream that the target never reads."""
+    slots, count = candidates.base_BKC.shape[1:]
+    offset = torch.arange(1, slots + 1, device=temperature_B.device)
+    ids = candidates.ids_BKC
+    if ids is None:
+        ids = torch.arange(count, device=temperature_B.device)
+    return gumbel(keys.at(offset, Stream.DRAFT)[..., None], ids) * temperature_B[:, None, None]

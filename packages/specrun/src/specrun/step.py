@@ -1,0 +1,126 @@
+"""One round: draft, correct, grow, verify, accept, commit, composed. Reads and writes nothing but the state."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from speccorrect.accept import match, reject, target_draws, target_noise
+from speccorrect.contract import Corrector
+from speccorrect.grow import TreeShape
+from speccorrect.law import LawPlan
+from speccorrect.products import Proposal, TokenTree
+from speccorrect.tree import path_tree
+from specmodels.dflash import DFlash
+from specmodels.qwen3 import Qwen3
+from torch import Tensor
+
+from specrun.config import AcceptRule
+from specrun.products import Committed
+from specrun.stages.commit import commit
+from specrun.stages.correct import correct
+from specrun.stages.draft import draft
+from specrun.stages.grow import Grown, draft_noise, grow
+from specrun.stages.verify import verify
+from specrun.state import DecodeState
+
+Clock = Callable[[str], None]
+"""Called behind every stage with its name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """The models of an engine; plain decoding has no drafter."""
+
+    target: Qwen3
+    drafter: DFlash | None = None
+    corrector: Corrector[Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundPlan:
+    """Everything about a round that is fixed while a batch runs: what a captured graph would bake in."""
+
+    block_size: int  # rows that the drafter fills, anchor included; 1 drafts nothing
+    slots: int  # drafted tokens per path
+    shape: TreeShape | None  # None grows a chain
+    candidates: int | None
+    accept: AcceptRule
+    draft_temperature: float
+    law: LawPlan
+
+    @property
+    def rows(self) -> int:
+        """Rows of one verification, the anchor included, at most."""
+        return 1 + (self.slots if self.shape is None else self.shape.nodes)
+
+    @property
+    def path(self) -> int:
+        """Rows of the longest accepted path."""
+        return 1 + self.slots
+
+
+def no_clock(stage: str) -> None:
+    """Measure nothing."""
+    del stage
+
+
+@torch.no_grad()
+def step(state: DecodeState, parts: Parts, plan: RoundPlan, *, span: int, clock: Clock = no_clock) -> Committed:
+    """Advance every row by one round. No cache row at or behind `span` is in use before or after it."""
+    vocab = parts.target.config.vocab_size
+    noise_BLV = target_noise(state.keys, plan.path, vocab) if plan.law.noise and plan.accept == "match" else None
+    grown = _propose(state, parts, plan, span, clock)
+    tree = grown.tree
+    taps = () if parts.drafter is None else parts.drafter.config.target_layers
+    verified = verify(state, parts.target, tree, taps=taps, plan=plan.law, span=span)
+    clock("verify")
+    temperature_B = state.law.temperature_B
+    if plan.accept == "reject":
+        assert grown.proposal is not None, "reject tests a chain"
+        q_temperature_B = _draft_temperature(temperature_B, plan)
+        verdict = reject(grown.proposal, verified.shaped_BNV, temperature_B, q_temperature_B, state.keys)
+    else:
+        draws_BN = target_draws(verified.shaped_BNV, tree.depth_BN, temperature_B, noise_BLV)
+        verdict = match(tree, draws_BN)
+    clock("accept")
+    committed = commit(
+        state,
+        tree,
+        verdict,
+        verified.features_BNF,
+        branches=plan.shape is not None,
+        penalties=plan.law.penalties,
+    )
+    clock("commit")
+    return committed
+
+
+def _propose(state: DecodeState, parts: Parts, plan: RoundPlan, span: int, clock: Clock) -> Grown:
+    if parts.drafter is None or parts.corrector is None or plan.slots == 0:
+        return _anchor_alone(state)
+    block = draft(state, parts.target, parts.drafter, block_size=plan.block_size, span=span)
+    clock("draft")
+    prepared = correct(block, parts.target, parts.drafter, parts.corrector, candidates=plan.candidates)
+    clock("correct")
+    noise_BKC = None
+    if plan.accept == "reject" and plan.law.noise:
+        temperature_B = _draft_temperature(state.law.temperature_B, plan)
+        noise_BKC = draft_noise(prepared.candidates, state.keys, temperature_B)
+    grown = grow(
+        parts.corrector, prepared, block.anchor_B, slots=plan.slots, shape=plan.shape, noise_BKC=noise_BKC
+    )
+    clock("grow")
+    return grown
+
+
+def _anchor_alone(state: DecodeState) -> Grown:
+    anchor_B = state.anchor_B()
+    tree: TokenTree = path_tree(anchor_B[:, None], anchor_B.new_zeros(anchor_B.shape[0], 0, dtype=torch.float32))
+    proposal: Proposal | None = None
+    return Grown(tree, proposal)
+
+
+def _draft_temperature(temperature_B: Tensor, plan: RoundPlan) -> Tensor:
+    """Greedy rows draft greedily: their target accepts nothing but its own argmax."""
+    return torch.where(temperature_B > 0, plan.draft_temperature, 0.0)
