@@ -14,14 +14,15 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
-from spectiny.corpus.documents import documents, held_out
+from tokenizers import Tokenizer
+
+from spectiny.corpus.documents import LIBRARY_SEEDS, documents, held_out
 from spectiny.corpus.tokens import Encoded, encode, load_tokenizer, train_tokenizer, write_tokenizer
 from spectiny.document import DOMAINS, TRAINED_DOMAINS, Document
-from tokenizers import Tokenizer
 
 LONGEST = 384  # ids of a document, prompt and response
 PROMPTS = 200  # held-out prompts of each domain
-CHUNKINGS = 3  # times the library is cut, each time at other lines
+SPARE = 40  # held-out prompts made beyond that, for those that are too long
 BATCH = 4_096  # documents tokenised at once
 PROCEDURAL = ("math", "code", "story")
 
@@ -57,13 +58,21 @@ def write_split(folder: Path, split: str, rows: Sequence[tuple[int, Encoded]]) -
     """Write one split and return its counts as text."""
     lengths = np.array([len(encoded.ids) for _, encoded in rows], dtype=np.int64)
     offsets = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
-    tokens = np.fromiter((i for _, encoded in rows for i in encoded.ids), dtype=np.uint16, count=int(offsets[-1]))
+    tokens = np.fromiter(
+        (i for _, encoded in rows for i in encoded.ids), dtype=np.uint16, count=int(offsets[-1])
+    )
     domains = np.array([domain for domain, _ in rows], dtype=np.uint8)
     prompt_lengths = np.array([encoded.prompt_length for _, encoded in rows], dtype=np.int32)
-    np.save(folder / f"{split}.tokens.npy", tokens)
-    np.save(folder / f"{split}.offsets.npy", offsets)
-    np.save(folder / f"{split}.prompt_lengths.npy", prompt_lengths)
-    np.save(folder / f"{split}.domains.npy", domains)
+    for name, array in (
+        ("tokens", tokens),
+        ("offsets", offsets),
+        ("prompt_lengths", prompt_lengths),
+        ("domains", domains),
+    ):
+        np.save(
+            folder / f"unfinished.{split}.{name}.npy", array
+        )  # whole or absent, for those who wait for it
+        (folder / f"unfinished.{split}.{name}.npy").replace(folder / f"{split}.{name}.npy")
     lines = []
     for place, domain in enumerate(TRAINED_DOMAINS):
         here = domains == place
@@ -85,7 +94,7 @@ def main() -> None:
     started = time.perf_counter()
     options.out.mkdir(parents=True, exist_ok=True)
     model_folder = options.data / "qwen3-tiny"
-    library = [list(documents("stdlib", seed, 1_000_000)) for seed in range(CHUNKINGS)]
+    library = [list(documents("stdlib", seed, 1_000_000)) for seed in LIBRARY_SEEDS]
     if not options.keep_tokenizer:
         texts = [part for one in library[0] for part in (one.prompt, one.response)]
         for domain in PROCEDURAL:
@@ -98,7 +107,9 @@ def main() -> None:
     banned: set[str] = set()
     with (options.data / "prompts.jsonl").open("w", encoding="utf-8") as out:
         for domain in DOMAINS:
-            found = held_out(domain, 2 * PROMPTS)
+            found = held_out(domain, 2 * PROMPTS + SPARE)
+            sizes = [len(encoded.ids) for encoded in encode(tokenizer, found)]
+            found = [one for one, size in zip(found, sizes, strict=True) if size <= LONGEST][: 2 * PROMPTS]
             banned.update(one.prompt for one in found)
             for one in found[:PROMPTS]:
                 row = {"domain": one.domain, "prompt": one.prompt, "reference": one.response}
@@ -127,7 +138,9 @@ def main() -> None:
         encoding="utf-8",
     )
     print(counts)
-    print(f"done after {time.perf_counter() - started:.0f} s, {len(rows)} documents, {Counter(d for d, _ in rows)}")
+    print(
+        f"done after {time.perf_counter() - started:.0f} s, {len(rows)} documents, {Counter(d for d, _ in rows)}"
+    )
 
 
 if __name__ == "__main__":

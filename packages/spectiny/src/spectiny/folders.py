@@ -13,5 +13,7 @@ def folder(name: str) -> Path:
         raise ValueError(f"folder: got model {name!r}, expected one of {', '.join(MODELS)}")
     path = Path(str(files("spectiny"))) / "data" / name
     if not path.is_dir():
-        raise ValueError(f"folder: got no files for {name!r} in {path.parent}, expected a folder; reinstall spectiny")
+        raise ValueError(
+            f"folder: got no files for {name!r} in {path.parent}, expected a folder; reinstall spectiny"
+        )
     return path

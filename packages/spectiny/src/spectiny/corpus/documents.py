@@ -14,6 +14,9 @@ from spectiny.document import DOMAINS, Document
 HELD_OUT_SEED = 1_000_003
 """Seed of the held-out prompts; training seeds are small numbers."""
 
+LIBRARY_SEEDS = (0, 1, 2)
+"""Seeds by which the library is cut for training, each at other lines."""
+
 
 def _code(rng: random.Random) -> Document:
     return class_request(rng) if rng.random() < 0.3 else function_request(rng)
@@ -46,7 +49,7 @@ def documents(domain: str, seed: int, count: int) -> Iterator[Document]:
 def held_out(domain: str, count: int) -> list[Document]:
     """Return `count` documents with distinct prompts, none of which training may use."""
     if domain == "stdlib":
-        source: Iterator[Document] = iter(_shuffled(list(stdlib(held_out=True, seed=HELD_OUT_SEED))))
+        source: Iterator[Document] = iter(_whole_starts())
     else:
         source = documents(domain, HELD_OUT_SEED, 50 * count)
     kept: dict[str, Document] = {}
@@ -59,6 +62,17 @@ def held_out(domain: str, count: int) -> list[Document]:
     return list(kept.values())
 
 
-def _shuffled(found: list[Document]) -> list[Document]:
+def _whole_starts() -> list[Document]:
+    """Return held-out library documents that begin where a function or class begins, in random order.
+
+    A few beginnings, such as that of a plain `__repr__`, occur in many modules; those that training sees are left out.
+    """
+    starts = ("def ", "async def ", "class ", "@")
+    seen = {one.prompt for seed in LIBRARY_SEEDS for one in stdlib(held_out=False, seed=seed)}
+    found = [
+        one
+        for one in stdlib(held_out=True, seed=HELD_OUT_SEED)
+        if one.prompt.startswith(starts) and one.prompt not in seen
+    ]
     random.Random(HELD_OUT_SEED).shuffle(found)
     return found

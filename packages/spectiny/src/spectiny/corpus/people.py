@@ -27,5 +27,6 @@ def people(rng: random.Random, count: int) -> list[Person]:
     """Return `count` different people."""
     names = rng.sample([*_SHE, *_HE], count)
     return [
-        Person(name, "she", "her", "her") if name in _SHE else Person(name, "he", "him", "his") for name in names
+        Person(name, "she", "her", "her") if name in _SHE else Person(name, "he", "him", "his")
+        for name in names
     ]

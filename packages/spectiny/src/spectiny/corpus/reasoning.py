@@ -2,13 +2,18 @@
 
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from spectiny.corpus.people import people
 from spectiny.corpus.phrasing import say, sentence
 from spectiny.document import Document
 
-_OPERATIONS = {
+_THINGS = (
+    "apples marbles stickers pencils shells books coins cards stamps buttons beads plums cookies photos badges "
+    "feathers keys candles ribbons acorns"
+).split()
+_OPERATIONS: dict[str, Callable[[int, int], int]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
     "*": lambda a, b: a * b,
@@ -58,10 +63,29 @@ class Problem:
         if self.last is not None and self.rng.random() < 0.5:
             a, sign, b, c = self.last
             back = say(self.rng, _SPOKEN[_INVERSE[sign]], {"a": c, "b": b, "c": a})
-            self.steps.append(sentence(self.rng, "<as a check,|to check it,|looking back,|it fits, because> $back.", {"back": back}))
-        self.steps.append(sentence(self.rng, "<||||so the result is $c.|that is what was asked.|so we have it.>", {"c": answer}))
+            self.steps.append(
+                sentence(
+                    self.rng,
+                    "<as a check,|to check it,|looking back,|it fits, because> $back.",
+                    {"back": back},
+                )
+            )
+        self.steps.append(
+            sentence(
+                self.rng, "<||||so the result is $c.|that is what was asked.|so we have it.>", {"c": answer}
+            )
+        )
         response = " ".join([*filter(None, self.steps), f"The answer is {answer}."])
         return Document(domain, " ".join(self.told), response)
+
+
+def start(rng: random.Random) -> Problem:
+    """Return an empty problem with three people ($p, $q, $r) and a kind of thing ($things)."""
+    fields: dict[str, object] = {}
+    for key, person in zip(("p", "q", "r"), people(rng, 3), strict=True):
+        fields.update({key: person.name, f"{key}_they": person.they, f"{key}_their": person.their})
+    fields["things"] = rng.choice(_THINGS)
+    return Problem(rng, fields)
 
 
 def final_answer(response: str) -> int | None:
@@ -74,5 +98,7 @@ def check(document: Document, response: str) -> bool:
     """Return whether a response reaches the answer that the document's own response reaches."""
     expected = final_answer(document.response)
     if expected is None:
-        raise ValueError(f"check: got a document of domain {document.domain!r} without an answer; pass a word problem")
+        raise ValueError(
+            f"check: got a document of domain {document.domain!r} without an answer; pass a word problem"
+        )
     return final_answer(response) == expected

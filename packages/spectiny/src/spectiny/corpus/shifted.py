@@ -16,7 +16,11 @@ def _start(rng: random.Random) -> Problem:
 def _fence(rng: random.Random) -> tuple[Problem, int]:
     job = _start(rng)
     long, wide, gate = rng.randint(4, 30), rng.randint(3, 20), rng.randint(2, 6)
-    job.tell("$p <builds|puts> a fence around a <yard|field> that is $a meters long and $b meters wide.", a=long, b=wide)
+    job.tell(
+        "$p <builds|puts> a fence around a <yard|field> that is $a meters long and $b meters wide.",
+        a=long,
+        b=wide,
+    )
     job.tell("<the gate is $g meters wide and needs no fence|a gate of $g meters needs no fence>.", g=gate)
     job.tell("how many meters of fence <are needed|does $p need>?")
     half = job.work(long, "+", wide, "one long side and one short side <are|make> $c meters: $sum.")
@@ -28,7 +32,9 @@ def _minutes(rng: random.Random) -> tuple[Problem, int]:
     job = _start(rng)
     lessons, each, pause = rng.randint(2, 5), rng.choice((10, 15, 20, 30)), rng.randint(2, 9)
     job.tell("<a concert|a show> has $k <parts|songs> of $m minutes each.", k=lessons, m=each)
-    job.tell("<between|after> <two parts|each part but the last> there is a <break|pause> of $g minutes.", g=pause)
+    job.tell(
+        "<between|after> <two parts|each part but the last> there is a <break|pause> of $g minutes.", g=pause
+    )
     job.tell("how many minutes does it <take|last> <in all|all together>?")
     play = job.work(lessons, "*", each, "the $k <parts|songs> take $c minutes: $sum.")
     gaps = job.work(lessons, "-", 1, "there are $c breaks, because $sum.")
@@ -71,7 +77,13 @@ def _scores(rng: random.Random) -> tuple[Problem, int]:
     return job, job.work(total, "/", 3, "<over three games|for the mean> we divide by $b: $sum.")
 
 
-_KINDS: tuple[Callable[[random.Random], tuple[Problem, int]], ...] = (_fence, _minutes, _stairs, _legs, _scores)
+_KINDS: tuple[Callable[[random.Random], tuple[Problem, int]], ...] = (
+    _fence,
+    _minutes,
+    _stairs,
+    _legs,
+    _scores,
+)
 
 
 def shifted_problem(rng: random.Random) -> Document:

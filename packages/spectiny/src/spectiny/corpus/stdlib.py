@@ -86,7 +86,7 @@ def _cut(lines: list[str], rng: random.Random) -> Iterator[Document]:
             end += 1
         prompt = _dedent(lines[at:begin], indent)
         response = _dedent(lines[begin:end], indent)
-        if 40 <= len(response) and 10 <= len(prompt) <= _LONGEST_PROMPT:
+        if len(response) >= 40 and 10 <= len(prompt) <= _LONGEST_PROMPT:
             yield Document("stdlib", prompt, response)
         at = max(end, at + 4)  # the next window starts where this one ended
 

@@ -114,8 +114,10 @@ _ENDINGS = (
     "<$p never forgot that day|nobody forgot that day>.",
 )
 _MORALS = (
-    "<it shows that|they learned that|everyone saw that> <kindness comes back|patience pays|a friend is worth more than "
-    "gold|courage helps>.",
+    (
+        "<it shows that|they learned that|everyone saw that> <kindness comes back|patience pays|a friend is worth more "
+        "than gold|courage helps>."
+    ),
 )
 _REQUESTS = (
     "<write|tell|tell me> a <short |>story about a $trait $role <named|called> $p who {plot}.",
