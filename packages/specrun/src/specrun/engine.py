@@ -1,12 +1,13 @@
 """The engine that users hold: models and a method in, text and statistics out."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from speccorrect.contract import Corrector
 from specmodels.dflash import DFlash
 from specmodels.qwen3 import Qwen3
+from specmodels.template import ChatTemplate, conversation
 
 from specrun.config import DraftOptions, Sampling
 from specrun.loop import SPAN, Finish, Request, decode
@@ -49,6 +50,7 @@ class Engine:
         drafter: DFlash | None = None,
         corrector: Corrector[Any] | None = None,
         tokenizer: Tokenizer | None = None,
+        template: ChatTemplate | ValueError | None = None,
         stop_ids: tuple[int, ...] = (),
         options: DraftOptions | None = None,
     ) -> None:
@@ -57,6 +59,7 @@ class Engine:
         drafts = method.growth != "plain"
         self.parts = Parts(target=target, drafter=drafter if drafts else None, corrector=corrector if drafts else None)
         self.method, self.tokenizer, self.stop_ids = method, tokenizer, stop_ids
+        self._template = template
         self.options = options or DraftOptions()
         self._state: DecodeState | None = None
         self.plan_for([Sampling()])  # sizes that cannot work are refused here, not at the first request
@@ -72,8 +75,22 @@ class Engine:
         drafter = None if self.parts.drafter is None else self.parts.drafter.config
         return round_plan(self.method, self.options, law_plan(list(samplings)), drafter, self.parts.corrector)
 
+    def chat_ids(
+        self, messages: str | Sequence[Mapping[str, str]], *, system: str | None = None, thinking: bool = False
+    ) -> list[int]:
+        """Prompt ids of a conversation, or of one user turn, in the model's own chat template.
+
+        Raises ValueError where the model has none. Public drafters were trained without thinking.
+        """
+        if isinstance(self._template, ValueError):
+            raise self._template
+        if self._template is None or self.tokenizer is None:
+            raise ValueError("chat template: this engine has none; give the prompt as plain text")
+        turns = conversation(messages, system=system) if isinstance(messages, str) else list(messages)
+        return self.tokenizer.encode(self._template.render(turns, enable_thinking=thinking), special=False)
+
     def generate(self, prompt: str | Sequence[int], sampling: Sampling | None = None) -> Generation:
-        """Decode one prompt to its end; text is encoded as it stands (see `specrun.chat` for chat templates)."""
+        """Decode one prompt to its end; text is encoded as it stands (see `chat_ids` for chat templates)."""
         return self.generate_batch([prompt], sampling or Sampling())[0]
 
     def stream(

@@ -1,0 +1,160 @@
+"""Names to a ready engine: resolve, load, claim the head, check that all of it belongs together."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import torch
+from speccorrect.registry import claim_head
+from speccorrect.source import HeadShape, HeadSource
+from specmodels import (
+    DFlash,
+    Qwen3,
+    known_drafter,
+    load_drafter,
+    load_target,
+    read_chat_template,
+    read_stop_ids,
+    resolve,
+)
+from specmodels.known import KNOWN_MODELS
+from torch import nn
+
+from specrun.config import DraftOptions
+from specrun.engine import Engine
+from specrun.methods import Method
+from specrun.methods import method as find_method
+from specrun.tokens import Tokenizer
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddedModel:
+    """A model that comes with an installed package, under the entry point group `specrun.models`."""
+
+    target: Path
+    drafters: Mapping[str, Path]  # by corrector
+
+
+def load_engine(
+    model: str | Path,
+    method: str = "dflash",
+    *,
+    draft: str | Path | None = None,
+    device: str = "cpu",
+    dtype: str | None = None,
+    options: DraftOptions | None = None,
+    offline: bool = False,
+) -> Engine:
+    """An engine for a known name, a folder or `owner/name[@revision]`, with the drafter that the method needs.
+
+    `dtype` None takes the checkpoint's own on CUDA and float32 on the CPU, where narrow types are slow.
+    """
+    chosen = find_method(method)
+    embedded = embedded_models()
+    torch_dtype = _dtype(device, dtype)
+    folder = resolve(model, offline=offline, embedded={name: item.target for name, item in embedded.items()})
+    if chosen.growth == "plain" and draft is not None:
+        raise ValueError(f"draft: has no effect with method {chosen.name}, which drafts nothing")
+    target = load_target(folder, device=device, dtype=torch_dtype)
+    drafter, head = None, None
+    if chosen.growth != "plain":
+        drafter, head = _load_drafter(model, chosen, draft, target, offline=offline)
+    tokenizer = Tokenizer(folder)
+    if tokenizer.size > target.config.vocab_size:
+        raise ValueError(
+            f"tokenizer: {folder} knows {tokenizer.size} ids, expected at most the {target.config.vocab_size} rows of"
+            " the model; do the files belong together?"
+        )
+    return Engine(
+        target,
+        chosen,
+        drafter=drafter,
+        corrector=head,  # type: ignore[arg-type]  # modules of the registry fulfil the protocol
+        tokenizer=tokenizer,
+        template=_template(folder),
+        stop_ids=read_stop_ids(folder),
+        options=options,
+    )
+
+
+def embedded_models() -> dict[str, EmbeddedModel]:
+    """The models of installed packages by name."""
+    found = {}
+    for point in entry_points(group="specrun.models"):
+        target, drafters = point.load()()
+        found[point.name] = EmbeddedModel(target=target, drafters=drafters)
+    return found
+
+
+def _load_drafter(
+    model: str | Path, method: Method, draft: str | Path | None, target: Qwen3, *, offline: bool
+) -> tuple[DFlash, nn.Module]:
+    folder, stated = _drafter_folder(model, method, draft, offline=offline)
+    device, dtype = target.embedding.device, target.embedding.dtype
+    checkpoint = load_drafter(folder, target.config, device=device, dtype=dtype, stated=stated).without_copies(target)
+    drafter = checkpoint.drafter
+    shape = HeadShape(
+        hidden_size=drafter.config.hidden_size,
+        vocab_size=target.config.vocab_size,
+        block_size=drafter.config.block_size,
+        shifted=drafter.config.shifted,
+    )
+    source = HeadSource(shape, dict(checkpoint.leftover_config), dict(checkpoint.leftover_tensors))
+    name, head = claim_head(source)
+    # whatever neither the drafter nor the head took is reported by name
+    checkpoint.claimed(
+        tensors=checkpoint.leftover_tensors.keys() - source.tensors.keys(),
+        keys=checkpoint.leftover_config.keys() - source.config.keys(),
+    ).finish()
+    if method.corrector == "none":
+        _, head = claim_head(HeadSource(shape))
+    elif name != method.corrector:
+        raise ValueError(
+            f"draft: {folder} carries {'no head' if name == 'none' else f'the head {name}'}, expected {method.corrector}"
+            f" for method {method.name}; choose another method or name another drafter"
+        )
+    return drafter, head.to(device=device, dtype=dtype).eval().requires_grad_(requires_grad=False)
+
+
+def _drafter_folder(
+    model: str | Path, method: Method, draft: str | Path | None, *, offline: bool
+) -> tuple[Path, Mapping[str, Any] | None]:
+    assert method.corrector is not None, "plain decoding has no drafter"
+    embedded = embedded_models()
+    if draft is not None:
+        inside = {
+            f"{name}-{corrector}": folder for name, item in embedded.items() for corrector, folder in item.drafters.items()
+        }
+        return inside.get(str(draft)) or resolve(draft, offline=offline), None
+    if str(model) in embedded:
+        drafters = embedded[str(model)].drafters
+        if method.corrector not in drafters:
+            raise ValueError(
+                f"method: {method.name} needs a drafter with the head {method.corrector}, expected one of {', '.join(drafters)}"
+                f" for the model {model}; name one with --draft"
+            )
+        return drafters[method.corrector], None
+    if str(model) not in KNOWN_MODELS:
+        raise ValueError(f"draft: none is known for {model}, expected a folder or owner/name; name one with --draft")
+    known = known_drafter(str(model), "dflash" if method.corrector == "none" else method.corrector)
+    return resolve(known.repo, revision=known.revision, offline=offline), known.stated
+
+
+def _template(folder: Path) -> Any:
+    """The chat template, or the reason why there is none, to be raised when one is asked for."""
+    try:
+        return read_chat_template(folder)
+    except ValueError as error:
+        return error
+
+
+def _dtype(device: str, dtype: str | None) -> torch.dtype | None:
+    if dtype is None:
+        return torch.float32 if device == "cpu" else None
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype: got {dtype!r}, expected one of {', '.join(DTYPES)}")
+    return DTYPES[dtype]
