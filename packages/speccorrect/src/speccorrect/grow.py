@@ -26,14 +26,20 @@ class TreeShape:
     lanes: int  # paths that stay open per depth
     ledger: int  # nodes that are remembered per depth; at least `lanes`
     branches: int | None = None  # children that one node may have; None for as many as there are candidates
-    depth_bonus: float = 0.0  # added to a node's key once per depth, at most 0 so that a tree stays closed upwards
+    depth_bonus: float = (
+        0.0  # added to a node's key once per depth; at most 0, so that parents outrank children
+    )
     contain_chain: bool = True  # the greedy chain is always in the tree
 
     def __post_init__(self) -> None:
         if self.depth_bonus > 0:
-            raise ValueError(f"depth bonus: got {self.depth_bonus}, expected at most 0, or children could outrank parents")
+            raise ValueError(
+                f"depth bonus: got {self.depth_bonus}, expected at most 0, or children could outrank parents"
+            )
         if not 0 < self.lanes <= self.ledger:
-            raise ValueError(f"tree shape: got {self.lanes} lanes and a ledger of {self.ledger}, expected 0 < lanes <= ledger")
+            raise ValueError(
+                f"tree shape: got {self.lanes} lanes and a ledger of {self.ledger}, expected 0 < lanes <= ledger"
+            )
 
 
 def grow_chain(corrector: Corrector[P], prepared: P, slots: int, noise_BKC: Tensor | None = None) -> Proposal:
@@ -44,7 +50,6 @@ def grow_chain(corrector: Corrector[P], prepared: P, slots: int, noise_BKC: Tens
     """
     if corrector.passes is not None:
         return _jacobi_chain(corrector, prepared, slots, noise_BKC, corrector.passes)
-    candidates = prepared.candidates
     rows, picks, state = [], [], corrector.start(prepared)
     for depth in range(slots):
         row = corrector.scores(prepared, depth, state)
@@ -57,8 +62,10 @@ def grow_chain(corrector: Corrector[P], prepared: P, slots: int, noise_BKC: Tens
     return _proposal(choice, torch.cat(rows, dim=1), prepared)
 
 
-def _jacobi_chain(corrector: Corrector[P], prepared: P, slots: int, noise_BKC: Tensor | None, passes: int) -> Proposal:
-    choice = prepared.candidates.base_BKC[:, :slots].argmax(dim=-1)
+def _jacobi_chain(
+    corrector: Corrector[P], prepared: P, slots: int, noise_BKC: Tensor | None, passes: int
+) -> Proposal:
+    choice = _pick(prepared.candidates.base_BKC[:, :slots], noise_BKC)
     rows = choice
     for _ in range(passes):
         rows = corrector.block(prepared, choice)
@@ -73,7 +80,9 @@ def _pick(scores: Tensor, noise: Tensor | None) -> Tensor:
 def _proposal(choice_BK: Tensor, scores_BKC: Tensor, prepared: Prepared) -> Proposal:
     ids = prepared.candidates.ids_BKC
     tokens = choice_BK if ids is None else ids.gather(-1, choice_BK[..., None]).squeeze(-1)
-    return Proposal(tokens_BK=tokens, choice_BK=choice_BK, scores_BKC=scores_BKC, candidates=prepared.candidates)
+    return Proposal(
+        tokens_BK=tokens, choice_BK=choice_BK, scores_BKC=scores_BKC, candidates=prepared.candidates
+    )
 
 
 class _Level(NamedTuple):
@@ -103,9 +112,9 @@ def grow_tree(
     for depth in range(slots if shape.nodes else 0):
         scores = corrector.scores(prepared, depth, state)
         if noise_BKC is not None:
-            scores = torch.log_softmax(scores + noise_BKC[:, depth : depth + 1].to(scores.dtype), dim=-1).nan_to_num(
-                nan=float("-inf"), neginf=float("-inf")
-            )
+            scores = torch.log_softmax(
+                scores + noise_BKC[:, depth : depth + 1].to(scores.dtype), dim=-1
+            ).nan_to_num(nan=float("-inf"), neginf=float("-inf"))
         level, choice_BW, lane_BW = _next_level(scores, score_BW, prepared, depth, shape)
         levels.append(level)
         if depth + 1 < slots:
@@ -118,7 +127,7 @@ def grow_tree(
 def _next_level(
     scores_BWC: Tensor, score_BW: Tensor, prepared: Prepared, depth: int, shape: TreeShape
 ) -> tuple[_Level, Tensor, Tensor]:
-    batch, lanes, count = scores_BWC.shape
+    count = scores_BWC.shape[-1]
     total = score_BW[..., None] + scores_BWC
     key = total + shape.depth_bonus * (depth + 1) if shape.depth_bonus else total
     if shape.branches is not None and shape.branches < count:
@@ -132,7 +141,10 @@ def _next_level(
     kept = top_indices(flat, min(shape.ledger, flat.shape[1]))
     parent, choice = kept // count, kept % count
     level = _Level(
-        flat.gather(1, kept), total.flatten(1).gather(1, kept), prepared.candidates.tokens(depth, choice), parent
+        flat.gather(1, kept),
+        total.flatten(1).gather(1, kept),
+        prepared.candidates.tokens(depth, choice),
+        parent,
     )
     open_lanes = min(shape.lanes, kept.shape[1])
     return level, choice[:, :open_lanes], parent[:, :open_lanes]
@@ -150,7 +162,8 @@ def _collect(levels: list[_Level], anchor_B: Tensor, shape: TreeShape, slots: in
         starts.append(total)
         total += level.key_BE.shape[1]
     parents = torch.cat(
-        [level.parent_BE + (starts[depth - 1] if depth else total) for depth, level in enumerate(levels)], dim=1
+        [level.parent_BE + (starts[depth - 1] if depth else total) for depth, level in enumerate(levels)],
+        dim=1,
     )
     nodes = min(shape.nodes, total)
     kept = top_indices(keys, nodes)
@@ -173,10 +186,11 @@ def _collect(levels: list[_Level], anchor_B: Tensor, shape: TreeShape, slots: in
 def top_indices(key_BX: Tensor, count: int) -> Tensor:
     """Indices of the `count` largest fp32 keys, descending, ties to the lower index.
 
-    Equal to a stable sort, at the price of one top-k: the key's bits in sortable order above the inverted index.
+    Equal to a stable sort, at the price of one top-k: the key's bits in sortable order above the inverted index. The
+    two zeros are one key.
     """
     bits = key_BX.contiguous().view(torch.int32)
-    ordered = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits).to(torch.int64)
+    ordered = torch.where(bits < 0, -(bits & 0x7FFFFFFF), bits).to(torch.int64)
     index = torch.arange(key_BX.shape[1], device=key_BX.device)
     packed = (ordered << 32) | (0x7FFFFFFF - index)
     return packed.topk(count, dim=1).indices

@@ -43,7 +43,9 @@ class History:
     output_BNV: Tensor  # counts in the output up to and including the row's own token
 
 
-def shape_logits(logits_BNV: Tensor, settings: LawSettings, plan: LawPlan, history: History | None = None) -> Tensor:
+def shape_logits(
+    logits_BNV: Tensor, settings: LawSettings, plan: LawPlan, history: History | None = None
+) -> Tensor:
     """Penalised logits in at least fp32 with -inf where a filter removed the token. Still at temperature 1.
 
     Drawing adds T times noise to them; `probabilities` divides by T. The most probable token always survives.
@@ -92,8 +94,10 @@ def _filter(logits: Tensor, settings: LawSettings) -> Tensor:
     top_k = settings.top_k_B[:, None, None]
     kept = (rank < top_k) | (top_k == 0)
     weights = torch.softmax(ordered.masked_fill(~kept, float("-inf")), dim=-1)
-    # a token stays while the mass before it is below top_p, so the first always does
-    kept = kept & (weights.cumsum(dim=-1) - weights < settings.top_p_B.to(logits.dtype)[:, None, None])
+    top_p = settings.top_p_B.to(logits.dtype)[:, None, None]
+    # a token stays while the mass before it is below top_p, so the first always does; at top_p = 1 a sum that rounding
+    # has brought to 1 early must cut nothing
+    kept = kept & ((weights.cumsum(dim=-1) - weights < top_p) | (top_p >= 1))
     last = ordered.gather(-1, kept.sum(dim=-1, keepdim=True) - 1)
     floor = ordered[..., :1] + torch.log(settings.min_p_B.to(logits.dtype))[:, None, None]
     return logits.masked_fill(scaled < torch.maximum(last, floor), float("-inf"))

@@ -70,7 +70,8 @@ class Proposal:
 class TokenTree:
     """Nodes to verify, parents before children. Node 0 is the anchor; a chain is a tree without branches.
 
-    Nodes behind the root stand in descending order of score, so the first M nodes are the best tree of M nodes.
+    Nodes behind the root stand in descending order of the key that the grower ranks by (the contained chain first, then
+    scores), so the first M nodes are the tree that a budget of M would have grown.
     """
 
     tokens_BN: Tensor  # int64; node 0 carries the anchor
@@ -78,12 +79,16 @@ class TokenTree:
     depth_BN: Tensor  # int64; 0 for the root and for dead nodes
     valid_BN: Tensor  # bool; dead nodes pad a tree that ran out of candidates
     sees_BNN: Tensor  # bool: [i, j] is true where j is i or an ancestor of i
-    score_BN: Tensor  # fp32 log-probability of the node's path under the draft; 0 at the root, -inf at dead nodes
+    score_BN: (
+        Tensor  # fp32 log-probability of the node's path under the draft; 0 at the root, -inf at dead nodes
+    )
 
 
 class Verdict(NamedTuple):
     """What the target accepted: rows of the tree along one path, and the token that follows it."""
 
-    path_BP: Tensor  # int64 node indices of the accepted path, root first; entries behind `count` repeat the last
+    path_BP: (
+        Tensor  # int64 node indices of the accepted path, root first; entries behind `count` repeat the last
+    )
     count_B: Tensor  # int64 accepted rows, root included: also the number of new tokens
     bonus_B: Tensor  # int64: the target's own next token behind the path

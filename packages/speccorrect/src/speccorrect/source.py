@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from torch import Tensor, nn
 
 T = TypeVar("T")
+Number = TypeVar("Number", int, float)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +22,7 @@ class HeadShape:
     vocab_size: int  # V of the target
     block_size: int  # rows of a block, anchor included
     shifted: bool  # the anchor's own row scores the first token
+    norm_eps: float = 1e-6  # of the drafter's norms, which heads with norms of their own share
 
     @property
     def slots(self) -> int:
@@ -43,19 +45,27 @@ class HeadSource:
                 raise ValueError(f"config key {key!r}: missing, expected {kind.__name__}")
             return default
         value = self.config.pop(key)
-        if isinstance(value, bool) is not (kind is bool):
-            raise ValueError(f"config key {key!r}: got {value!r}, expected {kind.__name__}")
-        if kind is float and isinstance(value, int):
+        if kind is float and type(value) is int:
             value = float(value)
-        if not isinstance(value, kind):
+        # exact types: to isinstance, True is an integer
+        if type(value) is not kind:
             raise ValueError(f"config key {key!r}: got {value!r}, expected {kind.__name__}")
+        return value
+
+    def take_positive(self, key: str, kind: type[Number]) -> Number:
+        """A required number above 0."""
+        value: Number = self.take_key(key, kind)
+        if not value > 0:
+            raise ValueError(f"config key {key!r}: got {value}, expected more than 0")
         return value
 
     def take_tensor(self, names: tuple[str, ...], shape: tuple[int, ...]) -> Tensor:
         """The tensor stored under one of several public names, with its shape checked."""
         found = [name for name in names if name in self.tensors]
         if len(found) != 1:
-            raise ValueError(f"tensor {' or '.join(names)}: found {len(found)}, expected 1 of shape {list(shape)}")
+            raise ValueError(
+                f"tensor {' or '.join(names)}: found {len(found)}, expected 1 of shape {list(shape)}"
+            )
         tensor = self.tensors.pop(found[0])
         if tuple(tensor.shape) != shape:
             raise ValueError(f"tensor {found[0]}: got shape {list(tensor.shape)}, expected {list(shape)}")
