@@ -11,7 +11,7 @@ INFORMATIONAL: Final = frozenset(
     """_attn_implementation _name_or_path add_cross_attention architectures attention_dropout auto_map bos_token_id
     chunk_size_feed_forward classifier_dropout cross_attention_hidden_size decoder_start_token_id dtype eos_token_id
     finetuning_task hidden_dropout hidden_dropout_prob id2label initializer_range is_decoder is_encoder_decoder label2id
-    license max_window_layers output_attentions output_hidden_states pad_token_id prefix pretraining_tp problem_type
+    license max_window_layers num_anchors output_attentions output_hidden_states pad_token_id prefix pretraining_tp problem_type
     pruned_heads return_dict sep_token_id task_specific_params tf_legacy_loss tie_encoder_decoder tokenizer_class
     torch_dtype torchscript transformers_version unsloth_fixed use_bfloat16 use_cache""".split()
 )
