@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from specmodels.dflash import DFlashConfig, LayerKind
 from specmodels.layers.rope import RopeConfig
 from specmodels.qwen3 import Qwen3Config
 
@@ -11,6 +12,8 @@ DRAFTER_FOLDER = DATA / "qwen3-tiny-dflash"
 RECORDS = DATA / "records"
 BUILD = Path("build/tiny")
 SOURCES = (Path("packages/specmodels/src"), Path("packages/spectrain/src"), Path("tools/train_tiny"))
+
+SEED = 0
 
 VOCABULARY = 2_048
 END_OF_TEXT = 2_044  # <|endoftext|>: bos and padding
@@ -36,4 +39,22 @@ TARGET = Qwen3Config(
     output_bias=False,
     mlp_bias=False,
     tie_embeddings=True,
+)
+
+DRAFTER = DFlashConfig(
+    hidden_size=192,
+    intermediate_size=384,
+    num_heads=6,
+    num_kv_heads=2,
+    head_dim=32,
+    norm_eps=1e-6,
+    rope=ROPE,
+    max_positions=MAX_POSITIONS,
+    layers=(LayerKind(window=None, causal=False),) * 2,
+    attention_bias=False,
+    block_size=16,
+    mask_token_id=MASK,
+    target_layers=(0, 1, 2),
+    target_hidden_size=192,
+    shifted=False,
 )

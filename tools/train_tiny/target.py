@@ -11,7 +11,7 @@ from dataclasses import asdict
 
 import numpy as np
 import torch
-from family import BUILD, SOURCES, TARGET
+from family import BUILD, SEED, SOURCES, TARGET
 from tqdm import tqdm
 
 from specmodels.initialise import initialise
@@ -23,7 +23,6 @@ from spectrain.optim import MixedOptimiser, OptimiserConfig, Schedule
 from spectrain.pretraining import losses_by_domain, next_token_objective
 from spectrain.record import write_record
 
-SEED = 0
 ROW = 384  # tokens of a packed row: the longest document
 ROWS = 12  # rows of a batch
 WATCHED = 48  # held-out documents of each domain that are measured during the run
