@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+
 from specmodels.dflash import DFlash, DFlashConfig, LayerKind
 from specmodels.initialise import initialise
 from specmodels.layers.rope import RopeConfig

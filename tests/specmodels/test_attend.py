@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from specmodels.attend import attend, attend_naive
 
 # fp32 sums of at most 64 terms in another order

@@ -3,6 +3,7 @@
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from specmodels.kv import CacheMemory, ContextMemory, RowsMemory, StaticKV
 
 LAYERS, BATCH, GROUPS, CAPACITY, WIDTH = 2, 2, 2, 9, 3

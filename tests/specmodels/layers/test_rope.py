@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+
 from specmodels.layers.rope import Rope, RopeConfig, inverse_frequencies, rotate
 
 

@@ -2,8 +2,10 @@
 
 import pytest
 import torch
-from doubles.tiny import llama_config, qwen3_config, tiny_target
+
 from specmodels.kv import CacheMemory, RowsMemory
+
+from doubles.tiny import llama_config, qwen3_config, tiny_target
 
 # fp64: what differs is the order of sums
 EXACT = 1e-12

@@ -61,16 +61,20 @@ def _local(folder: Path) -> Path:
 
 @contextmanager
 def _bars(*, shown: bool) -> Iterator[None]:
-    from huggingface_hub import utils  # noqa: PLC0415 - see _download
+    from huggingface_hub.utils.tqdm import (  # noqa: PLC0415 - see _download
+        are_progress_bars_disabled,
+        disable_progress_bars,
+        enable_progress_bars,
+    )
 
-    hidden_before = utils.are_progress_bars_disabled()
+    hidden_before = are_progress_bars_disabled()
     if not shown:
-        utils.disable_progress_bars()
+        disable_progress_bars()
     try:
         yield
     finally:
         if not shown and not hidden_before:
-            utils.enable_progress_bars()
+            enable_progress_bars()
 
 
 def _download(repo: str, revision: str, *, offline: bool, progress: bool) -> Path:
