@@ -159,7 +159,7 @@ def build(session: nox.Session) -> None:
     session.install("--no-compile", "--no-deps", "--force-reinstall", *wheels)
     session.run("pip", "check")
     with tempfile.TemporaryDirectory() as folder, session.chdir(folder):
-        session.run("python", "-c", BUILT, str(dist), *map(module, PACKAGES))
+        session.run("python", "-c", BUILT, str(dist), *map(module, PACKAGES), log=False)
 
 
 BUILT = """

@@ -24,7 +24,7 @@ ARROWS = {
     "specmodels": {"torch", "numpy", "safetensors", "huggingface_hub", "jinja2", "triton"},
     "specrun": {"torch", "specmodels", "speccorrect", "tokenizers"},
     "spectrain": {"torch", "numpy", "specmodels", "speccorrect", "specrun", "matplotlib"},
-    "spectiny": set(),
+    "spectiny": {"tokenizers"},  # to rebuild its tokenizer; its data need nothing
     "specrun_cli": {"torch", "specrun", "spectrain", "spectiny", "tqdm"},
 }
 # The one file or folder of a package that may import a library.
@@ -203,6 +203,8 @@ def test_the_table_of_sources_points_at_what_exists():
     assert not [
         (what, path) for what, path in cited if not ((ROOT / path).exists() or (folder / path).exists())
     ]
+    shipped = ROOT / "packages" / "spectiny" / "LICENSE-PSF-2.0"
+    assert shipped.read_text() == (folder / "PSF-2.0.txt").read_text()
     texts = {path.name for path in folder.iterdir()} - {"README.md"}
     assert texts == {path for _, path in cited if (folder / path).is_file() and "/" not in path}
 
