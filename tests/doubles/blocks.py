@@ -1,13 +1,18 @@
 """Random drafted blocks with everything that a corrector is given, and the checks that every corrector has to pass."""
 
+import copy
 from dataclasses import dataclass
 
+import pytest
 import torch
+from torch import Tensor, nn
+
 from speccorrect.candidates import select_candidates
 from speccorrect.contract import unroll
+from speccorrect.grow import grow_chain
 from speccorrect.products import Borrowed, Candidates, DraftBlock
-from speccorrect.source import HeadShape
-from torch import Tensor, nn
+from speccorrect.registry import claim_head
+from speccorrect.source import HeadShape, HeadSource
 
 # fp32 products summed in another order; scores are of order 1 to 10
 CLOSE = 1e-5
@@ -169,3 +174,87 @@ def check_contract(corrector, drafted: Drafted, count: int | None) -> None:
     check_lanes(corrector, drafted, count)
     check_whole_vocabulary(corrector, drafted)
     check_scores(corrector, drafted, count)
+
+
+def counting(hidden_of, slots: int, *, first: int, right: bool, vocab: int = 11) -> Drafted:
+    """A drafter for the text "every token is the one before plus 1"; `hidden_of` makes a row that says a token.
+
+    Its rows are those of a drafter with the layout `first`; with `right` false they are read under the other layout.
+    """
+    said = first if right else 1 - first
+    anchor = torch.arange(3) % vocab
+    rows = slots + said
+    # row k of a shifted drafter says the token after its own position, of the other kind the token at it
+    spoken = (anchor[:, None] + torch.arange(rows) + (1 - first)) % vocab
+    hidden = hidden_of(spoken)
+    head = torch.eye(vocab)
+    return Drafted(
+        block=DraftBlock(
+            hidden_BRD=hidden,
+            first=said,
+            anchor_B=anchor,
+            before_B=(anchor - 1) % vocab,
+            feature_BD=torch.zeros(3, vocab),
+            feature_valid_B=torch.ones(3, dtype=torch.bool),
+        ),
+        borrowed=Borrowed(embedding_VD=torch.eye(vocab), head_VD=head),
+        logits_BKV=hidden[:, said:] @ head.T,
+    )
+
+
+def one_hot_rows(spoken: Tensor, vocab: int = 11) -> Tensor:
+    """Rows whose base logits say a token firmly."""
+    return 8.0 * torch.nn.functional.one_hot(spoken, vocab).float()
+
+
+def tokens_per_round(corrector, drafted: Drafted) -> float:
+    """Accepted greedy drafts plus 1, on the text of `counting`."""
+    slots, vocab = drafted.block.slots, drafted.borrowed.head_VD.shape[0]
+    prepared = corrector.prepare(drafted.block, drafted.borrowed, drafted.candidates())
+    tokens = grow_chain(corrector, prepared, slots).tokens_BK
+    truth = (drafted.block.anchor_B[:, None] + 1 + torch.arange(slots)) % vocab
+    return 1 + (tokens == truth).cumprod(dim=1).sum(dim=1).float().mean().item()
+
+
+def check_checkpoint(
+    spec, shape: HeadShape, config: dict, shapes: dict[str, tuple[int, ...]], saved: dict
+) -> nn.Module:
+    """A file with exactly these names loads, and saves bit for bit; anything else is an error of one line."""
+    generator = torch.Generator().manual_seed(3)
+    tensors = {
+        name: torch.arange(*size) if name.endswith("counts") else torch.randn(size, generator=generator)
+        for name, size in shapes.items()
+    }
+
+    def source(changed: dict[str, Tensor]) -> HeadSource:
+        return HeadSource(shape=shape, config=copy.deepcopy(config), tensors=changed)
+
+    given = source({**tensors, "stranger.weight": torch.zeros(1)})
+    name, module = claim_head(given)
+    assert name == spec.name
+    assert list(given.tensors) == ["stranger.weight"], (
+        "a head takes its own and leaves the rest to be refused"
+    )
+    assert not given.config
+
+    keys, stored = spec.save(module)
+    assert keys == saved
+    assert stored.keys() == tensors.keys()
+    assert all(torch.equal(stored[name], tensors[name]) for name in tensors)
+    again = spec.load(HeadSource(shape=shape, config=copy.deepcopy(keys), tensors=dict(stored)))
+    assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in module.state_dict().items())
+
+    for name, tensor in tensors.items():
+        check_refused(spec, source({other: value for other, value in tensors.items() if other != name}))
+        wider = torch.zeros(*tensor.shape[:-1], tensor.shape[-1] + 1)
+        check_refused(spec, source({**tensors, name: wider}), str(list(wider.shape)))
+    return module
+
+
+def check_refused(spec, source: HeadSource, *said: str) -> None:
+    """Loading raises a ValueError of one line that says all of these."""
+    with pytest.raises(ValueError) as error:
+        spec.load(source)
+    message = str(error.value)
+    assert "\n" not in message
+    assert all(part in message for part in said), message

@@ -144,8 +144,8 @@ def _load(source: HeadSource) -> Domino:
     config = DominoConfig(
         hidden_size=source.shape.hidden_size,
         vocab_size=source.shape.vocab_size,
-        gru_size=_positive(source, "gru_hidden_dim", 1024),
-        rank=_positive(source, "emb_dim", 256),
+        gru_size=source.take_positive("gru_hidden_dim", int),
+        rank=source.take_positive("emb_dim", int),
         plain_slots=source.take_key("pure_draft_prefix_len", int),
         shifted=source.shape.shifted,
     )
@@ -154,13 +154,6 @@ def _load(source: HeadSource) -> Domino:
     module = Domino(config)
     source.fill(module, {ours: (theirs, OLD_PREFIX + theirs) for ours, theirs in TENSORS.items()})
     return module
-
-
-def _positive(source: HeadSource, key: str, default: int) -> int:
-    value = source.take_key(key, int, default)
-    if value < 1:
-        raise ValueError(f"config key {key!r}: got {value}, expected at least 1")
-    return value
 
 
 def _save(module: nn.Module) -> tuple[dict[str, Any], dict[str, Tensor]]:

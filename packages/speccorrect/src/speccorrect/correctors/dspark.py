@@ -274,8 +274,8 @@ def _confidence(source: HeadSource, rank: int) -> Confidence:
     if source.take_key("confidence_head_with_markov", bool, with_markov) is not with_markov:
         hidden = source.shape.hidden_size
         raise ValueError(
-            f"config key 'confidence_head_with_markov': got {not with_markov} and a tensor of width {stored[0].shape[-1]}, "
-            f"expected {hidden} without or {hidden + rank} with"
+            f"config key 'confidence_head_with_markov': got {not with_markov} and a tensor of shape {list(stored[0].shape)}, "
+            f"expected width {hidden} without or {hidden + rank} with"
         )
     return "markov" if with_markov else "hidden"
 
