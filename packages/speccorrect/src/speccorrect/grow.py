@@ -140,9 +140,12 @@ def _next_level(
     flat = key.flatten(1)
     kept = top_indices(flat, min(shape.ledger, flat.shape[1]))
     parent, choice = kept // count, kept % count
+    kept_key = flat.gather(1, kept)
+    # what may not be a node is dead for good: a finite score would bring it back where live nodes run out
+    score = total.flatten(1).gather(1, kept).masked_fill(kept_key == float("-inf"), float("-inf"))
     level = _Level(
-        flat.gather(1, kept),
-        total.flatten(1).gather(1, kept),
+        kept_key,
+        score,
         prepared.candidates.tokens(depth, choice),
         parent,
     )
