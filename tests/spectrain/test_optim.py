@@ -52,7 +52,7 @@ def test_hidden_matrices_go_to_muon_and_the_rest_to_adamw():
     optimiser = MixedOptimiser([model], OptimiserConfig(matrix_lr=0.02, other_lr=1e-3))
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
     for parameter in model.parameters():
-        parameter.grad = torch.randn_like(parameter)
+        parameter.grad = torch.randn_like(parameter).sign()  # none so small that epsilon shows
     optimiser.step(1.0)
     for name, parameter in model.named_parameters():
         change = (parameter.detach() - before[name]).abs()

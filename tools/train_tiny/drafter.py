@@ -25,7 +25,7 @@ from spectrain.loop import Loop, LoopConfig
 from spectrain.optim import MixedOptimiser, OptimiserConfig, Schedule
 from spectrain.record import write_record
 
-ROW = 384  # tokens of a packed row
+ROW = 320  # tokens of a packed row; the few answers beyond it are left out
 WATCHED = 40  # held-out responses of each domain that are measured during the run
 
 
@@ -41,8 +41,8 @@ def main() -> None:
     """Train; see the module's docstring."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=1_600)
-    parser.add_argument("--rows", type=int, default=8, help="packed rows of a batch")
-    parser.add_argument("--anchors", type=int, default=24, help="blocks of a row")
+    parser.add_argument("--rows", type=int, default=10, help="packed rows of a batch")
+    parser.add_argument("--anchors", type=int, default=20, help="blocks of a row")
     parser.add_argument("--gamma", type=float, default=7.0)
     parser.add_argument("--matrix-lr", type=float, default=0.02)
     parser.add_argument("--taps", type=int, nargs="+", default=list(DRAFTER.target_layers))
@@ -55,11 +55,14 @@ def main() -> None:
 
     data = BUILD / options.data
     train, valid = read_shard(data, "train"), read_shard(data, "valid")
+    train = select(train, np.flatnonzero(train.lengths <= ROW))
     rows = PackedRows(train, batch=options.rows, row=ROW, seed=SEED)
     target = load_target(options.target, dtype=torch.float32).requires_grad_(requires_grad=False)
     shape = replace(DRAFTER, target_layers=tuple(options.taps))
     drafter = DFlash(shape)
     initialise(drafter, torch.Generator().manual_seed(SEED), residual_layers=len(shape.layers))
+    with torch.no_grad():  # rows of the size that the borrowed head expects
+        drafter.norm.weight.copy_(target.norm.weight)
     config = OptimiserConfig(matrix_lr=options.matrix_lr, other_lr=3e-3, matrix_decay=0.02)
     schedule = Schedule(steps=options.steps, warmup=30)
     folder = BUILD / options.name

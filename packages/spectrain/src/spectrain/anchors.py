@@ -96,10 +96,17 @@ def draft_rows(
     drafter: DFlash, features_BSF: Tensor, block_BQD: Tensor, blocks: Blocks, batch: Batch
 ) -> Tensor:
     """Hidden rows `[B, Q, D]` of all blocks, given the target's features of the rows and the embedded block tokens."""
+    return rows_behind(drafter, drafter.context(features_BSF), block_BQD, blocks, batch)
+
+
+def rows_behind(
+    drafter: DFlash, context_BSD: Tensor, block_BQD: Tensor, blocks: Blocks, batch: Batch
+) -> Tensor:
+    """The same given the fused features."""
     config = drafter.config
     masks = {
         kind: training_mask(kind, blocks, batch.document_BS, batch.position_BS) for kind in set(config.layers)
     }
-    context = drafter.context_kv(drafter.context(features_BSF), batch.position_BS)
+    context = drafter.context_kv(context_BSD, batch.position_BS)
     memories = tuple(ContextMemory(context, masks[kind]) for kind in config.layers)
     return drafter(block_BQD, blocks.rows.position_BQ, memories, block_rows=config.block_size)

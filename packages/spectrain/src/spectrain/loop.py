@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from spectrain.checkpoints import RunState, load_run, save_atomic, save_run
-from spectrain.optim import MixedOptimiser, Schedule
+from spectrain.optim import Optimiser, Schedule
 
 BatchT = TypeVar("BatchT")
 
@@ -52,7 +52,7 @@ class Loop(Generic[BatchT]):
     """One run. The optimiser must hold the parameters of `model` and no others."""
 
     model: nn.Module
-    optimiser: MixedOptimiser
+    optimiser: Optimiser
     schedule: Schedule
     config: LoopConfig
     folder: Path  # receives log.jsonl, last.pt and the milestones

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -127,10 +127,26 @@ class Muon(torch.optim.Optimizer):
                     target.add_(update, alpha=-group["lr"] * scale)
 
 
+class Optimiser(Protocol):
+    """What a loop needs of an optimiser."""
+
+    def step(self, factor: float) -> Tensor:
+        """Update and forget the gradients at a share of the peak learning rates; returns the gradients' norm."""
+
+    def state(self) -> list[dict[str, Any]]:
+        """What a checkpoint has to hold."""
+
+    def load(self, state: list[dict[str, Any]]) -> None:
+        """Continue from a checkpoint's state."""
+
+
 class MixedOptimiser:
     """Muon and AdamW as one, with a common share of their peak learning rates."""
 
-    def __init__(self, modules: Iterable[nn.Module], config: OptimiserConfig) -> None:
+    def __init__(
+        self, modules: Iterable[nn.Module], config: OptimiserConfig, *, table_rows: int | None = None
+    ) -> None:
+        """Matrices of `table_rows` rows are tables of a vocabulary, which AdamW serves better: they are sparse."""
         self.config = config
         matrices: list[nn.Parameter] = []
         parts: list[tuple[int, ...]] = []
@@ -138,7 +154,8 @@ class MixedOptimiser:
         for module in modules:
             rows = fused_rows(module)
             for name, parameter in module.named_parameters():
-                if parameter.ndim == 2 and not name.endswith(("embedding", "head.weight")):
+                table = parameter.shape[0] == table_rows or name.endswith(("embedding", "head.weight"))
+                if parameter.ndim == 2 and not table:
                     matrices.append(parameter)
                     parts.append(rows.get(id(parameter), (parameter.shape[0],)))
                 else:
@@ -176,6 +193,26 @@ class MixedOptimiser:
         """Continue from a checkpoint's state."""
         for (optimiser, _), saved in zip(self._optimisers, state, strict=True):
             optimiser.load_state_dict(saved)
+
+
+class GroupedOptimiser:
+    """Several optimisers of different parts as one; each clips its own part's gradients."""
+
+    def __init__(self, parts: Sequence[MixedOptimiser]) -> None:
+        self._parts = tuple(parts)
+
+    def step(self, factor: float) -> Tensor:
+        """Update all parts; returns the norm of all gradients before clipping."""
+        return torch.stack([part.step(factor) for part in self._parts]).norm()
+
+    def state(self) -> list[dict[str, Any]]:
+        """What a checkpoint has to hold."""
+        return [{"parts": [part.state() for part in self._parts]}]
+
+    def load(self, state: list[dict[str, Any]]) -> None:
+        """Continue from a checkpoint's state."""
+        for part, saved in zip(self._parts, state[0]["parts"], strict=True):
+            part.load(saved)
 
 
 def fused_rows(module: nn.Module) -> dict[int, tuple[int, ...]]:

@@ -40,16 +40,19 @@ def sample_responses(
     # what a short prompt's row holds beyond it is never seen: every step overwrites the next slot before it looks
     token_B = _choose(model, hidden_BQD[torch.arange(len(requests)), length_B - 1], temperature_B, generator)
     alive = torch.arange(len(requests))
+    going_B = torch.ones(len(requests), dtype=torch.bool)
     for _ in range(longest):
-        for row, token in zip(alive.tolist(), token_B.tolist(), strict=True):
-            responses[row].append(token)
-        going_B = token_B != end
-        if not bool(going_B.any()):
-            break
+        for row, token, going in zip(alive.tolist(), token_B.tolist(), going_B.tolist(), strict=True):
+            if going:
+                responses[row].append(token)
+        going_B = going_B & (token_B != end)
         keep = going_B.nonzero()[:, 0]
-        if keep.numel() < alive.numel():
-            alive, token_B, length_B, temperature_B = (
-                state_B[keep] for state_B in (alive, token_B, length_B, temperature_B)
+        if keep.numel() == 0:
+            break
+        # a finished row costs a row's work on every step, dropping it a copy of the whole cache
+        if keep.numel() < 0.85 * alive.numel():
+            alive, token_B, length_B, temperature_B, going_B = (
+                state_B[keep] for state_B in (alive, token_B, length_B, temperature_B, going_B)
             )
             kv = _select(model, kv, keep)
         hidden_BQD = _forward(model, kv, token_B[:, None], length_B[:, None])
@@ -66,10 +69,18 @@ def _forward(model: Qwen3, kv: StaticKV, token_BQ: Tensor, position_BQ: Tensor) 
 
 
 def _choose(model: Qwen3, hidden_BD: Tensor, temperature_B: Tensor, generator: torch.Generator) -> Tensor:
-    """The best token of every row after its noise: Gumbel noise draws from the softmax, none is greedy."""
+    """The best token of every greedy row; for the others a draw from the softmax, by inverting its running sum."""
     logits_BV = model.logits(hidden_BD).float()
-    noise_BV = -torch.empty_like(logits_BV).exponential_(generator=generator).log()
-    return (logits_BV + temperature_B[:, None] * noise_BV).argmax(dim=-1)
+    token_B = logits_BV.argmax(dim=-1)
+    drawn = (temperature_B > 0).nonzero()[:, 0]
+    if drawn.numel() > 0:
+        probability_BV = (logits_BV[drawn] / temperature_B[drawn, None]).softmax(dim=-1)
+        running_BV = probability_BV.cumsum(dim=-1)
+        # below the last sum, which rounding may leave under one
+        level_BK = torch.rand(drawn.numel(), 1, generator=generator) * running_BV[:, -1:]
+        found_BK = torch.searchsorted(running_BV, level_BK, right=True)
+        token_B[drawn] = found_BK[:, 0].clamp_max(logits_BV.shape[-1] - 1)
+    return token_B
 
 
 def _select(model: Qwen3, kv: StaticKV, keep: Tensor) -> StaticKV:
