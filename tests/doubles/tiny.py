@@ -65,9 +65,10 @@ def dflash_config(target: Qwen3Config, **changes: Any) -> DFlashConfig:
 def tiny_target(
     config: Qwen3Config | None = None, *, seed: int = 0, dtype: torch.dtype = torch.float32
 ) -> Qwen3:
-    """A random target; its matrices are large enough for peaked logits, so that greedy ids are not all the same."""
-    model = Qwen3(qwen3_config() if config is None else config)
-    return _randomised(model, seed, dtype)
+    """A random target whose greedy text varies: layers outweigh the embedding, or a tied head would repeat its input."""
+    model = _randomised(Qwen3(qwen3_config() if config is None else config), seed, dtype)
+    model.embedding.data.mul_(0.3)
+    return model
 
 
 def tiny_drafter(
@@ -87,7 +88,7 @@ def tiny_drafter(
 
 def _randomised(model: Any, seed: int, dtype: torch.dtype) -> Any:
     generator = torch.Generator().manual_seed(seed)
-    initialise(model, generator, std=0.2)
+    initialise(model, generator, std=0.35)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             # norms and biases off their neutral values, so that a forgotten one shows

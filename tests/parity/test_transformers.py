@@ -101,30 +101,31 @@ def test_logits_and_features(pair):
 @torch.no_grad()
 def test_greedy_ids(pair):
     ours, theirs = pair
-    tokens = ids(ours.config.vocab_size, batch=1)[:, :9]
+    prompts = ids(ours.config.vocab_size, batch=4)[:, :9]
     expected = theirs.generate(
-        tokens,
-        attention_mask=torch.ones_like(tokens),
-        max_new_tokens=24,
+        prompts,
+        attention_mask=torch.ones_like(prompts),
+        max_new_tokens=16,
         do_sample=False,
         eos_token_id=None,
         pad_token_id=0,
-    )
-    assert greedy(ours, tokens, 24) == expected[0, 9:].tolist()
-    assert len(set(expected[0, 9:].tolist())) > 1, "a text of one token proves little"
+    )[:, 9:]
+    assert greedy(ours, prompts, 16) == expected.tolist()
+    assert expected.unique().numel() > 4, "texts of one token prove little"
 
 
-def greedy(model, tokens, count: int) -> list[int]:
-    kv = model.new_kv(batch=1, capacity=64)
+def greedy(model, tokens, count: int) -> list[list[int]]:
+    batch, rows = tokens.shape
+    kv = model.new_kv(batch=batch, capacity=64)
     start, found = 0, []
     for _ in range(count):
-        at = torch.arange(start, start + tokens.shape[1])[None]
+        at = torch.arange(start, start + rows).expand(batch, rows)
         mask = torch.arange(64)[None, None] <= at[..., None]
         hidden = model(tokens, at, CacheMemory(kv, at, mask)).hidden_BQD
-        start += tokens.shape[1]
         tokens = model.logits(hidden[:, -1:]).argmax(dim=-1)
-        found.append(tokens.item())
-    return found
+        start, rows = start + rows, 1
+        found.append(tokens)
+    return torch.cat(found, dim=1).tolist()
 
 
 @pytest.mark.parametrize("form", ["qwen3", "llama"])
