@@ -61,8 +61,6 @@ def main() -> None:
     shape = replace(DRAFTER, target_layers=tuple(options.taps))
     drafter = DFlash(shape)
     initialise(drafter, torch.Generator().manual_seed(SEED), residual_layers=len(shape.layers))
-    with torch.no_grad():  # rows of the size that the borrowed head expects
-        drafter.norm.weight.copy_(target.norm.weight)
     config = OptimiserConfig(matrix_lr=options.matrix_lr, other_lr=3e-3, matrix_decay=0.02)
     schedule = Schedule(steps=options.steps, warmup=30)
     folder = BUILD / options.name
