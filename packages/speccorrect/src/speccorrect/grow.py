@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from speccorrect.contract import Corrector, Prepared
+from speccorrect.couple import Coupling, couple
 from speccorrect.products import Proposal, TokenTree
 from speccorrect.tree import build_tree
 
@@ -101,20 +102,23 @@ def grow_tree(
     slots: int,
     shape: TreeShape,
     noise_BKC: Tensor | None = None,
+    coupling: Coupling | None = None,
 ) -> TokenTree:
-    """Grow the tree of the `shape.nodes` best paths. With `noise` a node scores log_softmax(scores + noise).
+    """Grow the tree of the `shape.nodes` best paths.
+
+    With `noise` (the target's own, times its temperature) nodes are ranked by `couple`; without a coupling it is
+    trusted fully.
 
     Nodes stand in descending order of key. Padding nodes, where candidates run out, are dead.
     """
     levels: list[_Level] = []
+    trust = Coupling.constant(slots, 1.0, anchor_B.device) if coupling is None else coupling
     state = corrector.start(prepared)
     score_BW = state.new_zeros(state.shape[0], 1, dtype=torch.float32)
     for depth in range(slots if shape.nodes else 0):
         scores = corrector.scores(prepared, depth, state)
         if noise_BKC is not None:
-            scores = torch.log_softmax(
-                scores + noise_BKC[:, depth : depth + 1].to(scores.dtype), dim=-1
-            ).nan_to_num(nan=float("-inf"), neginf=float("-inf"))
+            scores = couple(scores, noise_BKC[:, depth : depth + 1], depth, trust)
         level, choice_BW, lane_BW = _next_level(scores, score_BW, prepared, depth, shape)
         levels.append(level)
         if depth + 1 < slots:

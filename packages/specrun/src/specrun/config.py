@@ -51,6 +51,7 @@ class DraftOptions:
     tree_budget: int | None = None  # drafted nodes of a tree, the anchor not counted
     accept: AcceptRule | None = None
     draft_temperature: float | None = None  # 0 drafts the most probable token; only chains under reject use it
+    couple: float | None = None  # trust of trees in the target's own noise above temperature 0; 0 is off
 
 
 def _check(what: str, value: object, good: bool, expected: str) -> None:

@@ -1,10 +1,11 @@
 """The engine that users hold: models and a method in, text and statistics out."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from speccorrect.contract import Corrector
+from speccorrect.couple import Coupling
 from specmodels.dflash import DFlash
 from specmodels.qwen3 import Qwen3
 from specmodels.template import ChatTemplate, conversation
@@ -12,7 +13,7 @@ from specmodels.template import ChatTemplate, conversation
 from specrun.config import DraftOptions, Sampling
 from specrun.loop import SPAN, Finish, Request, decode
 from specrun.methods import Method
-from specrun.plan import round_plan
+from specrun.plan import coupling_strength, round_plan
 from specrun.state import DecodeState, allocate, law_plan
 from specrun.stats import Stats
 from specrun.step import Clock, Parts, RoundPlan, no_clock
@@ -53,16 +54,29 @@ class Engine:
         template: ChatTemplate | ValueError | None = None,
         stop_ids: tuple[int, ...] = (),
         options: DraftOptions | None = None,
+        coupling: Coupling | None = None,
     ) -> None:
         if method.growth != "plain" and (drafter is None or corrector is None):
             raise ValueError(f"method: {method.name} needs a drafter and its corrector; name one with --draft")
-        drafts = method.growth != "plain"
-        self.parts = Parts(target=target, drafter=drafter if drafts else None, corrector=corrector if drafts else None)
         self.method, self.tokenizer, self.stop_ids = method, tokenizer, stop_ids
         self._template = template
         self.options = options or DraftOptions()
         self._state: DecodeState | None = None
-        self.plan_for([Sampling()])  # sizes that cannot work are refused here, not at the first request
+        self._latest: list[Request] = []  # whose buffers these are
+        drafts = method.growth != "plain"
+        self.parts = Parts(target=target, drafter=drafter if drafts else None, corrector=corrector if drafts else None)
+        # sizes that cannot work are refused here, not at the first request
+        slots = self.plan_for([Sampling()]).slots
+        self.parts = replace(self.parts, coupling=self._coupling(slots, coupling))
+
+    def _coupling(self, slots: int, fitted: Coupling | None) -> Coupling | None:
+        """The fitted table unless the user names a strength."""
+        strength = coupling_strength(self.method, self.options, slots)
+        if strength == 0:
+            return None
+        if fitted is not None and self.options.couple is None and fitted.slots >= slots:
+            return fitted
+        return Coupling.constant(slots, strength, self.parts.target.embedding.device)
 
     @property
     def context(self) -> int:
@@ -118,6 +132,8 @@ class Engine:
 
         Request i draws from stream i of its seed, so equal prompts get different answers at temperature above 0.
         """
+        if batch_size is not None and batch_size < 1:
+            raise ValueError(f"batch size: got {batch_size}, expected at least 1; leave it out for all at once")
         samplings = [sampling] * len(prompts) if isinstance(sampling, Sampling) else list(sampling)
         if len(samplings) != len(prompts):
             raise ValueError(f"sampling: got {len(samplings)} for {len(prompts)} prompts, expected one each")
@@ -145,7 +161,15 @@ class Engine:
         ]
         longest = max(len(request.prompt) + request.sampling.max_new_tokens for request in requests)
         state = self._buffers(min(batch_size, len(requests)), longest, plan)
-        yield from decode(state, self.parts, plan, requests, clock)
+        self._latest = requests
+        for request in decode(state, self.parts, plan, requests, clock):
+            yield request
+            # the caller may have done anything in between; a run whose answers are all complete needs no buffers
+            if self._latest is not requests and any(one.finish is None for one in requests):
+                raise ValueError(
+                    "stream: another generation started on this engine before this one ended, expected one at a time;"
+                    " take an engine for each"
+                )
 
     def _request(self, index: int, prompt: str | Sequence[int], sampling: Sampling) -> Request:
         ids = self._ids(prompt)

@@ -51,13 +51,13 @@ def decode(
             if held is None:
                 yield from _admit(state, parts, plan, waiting, rows, row)
                 now = rows[row]
-                lengths[row] = lengths[row] if now is None else len(now.prompt)
+                lengths[row] = 0 if now is None else len(now.prompt)
         running = [row for row, held in enumerate(rows) if held is not None]
         if not running:
             return
         started = time.perf_counter()
         clock("start")
-        # rows that are done still write behind their own length, so they count here too
+        # idle rows write behind their length too, which is 0
         furthest = max(lengths) + max(plan.rows, plan.block_size, plan.path) + 1
         span = min(-(-furthest // SPAN) * SPAN, state.capacity)
         outcomes = _read(step(state, parts, plan, span=span, clock=clock))
@@ -68,7 +68,7 @@ def decode(
             lengths[row] += len(outcomes[row].tokens)
             _take(request, outcomes[row], plan, seconds)
             if request.finish is not None:
-                state.done_B[row] = True
+                state.retire(row)
                 rows[row] = None
             yield request
 
@@ -116,7 +116,7 @@ def _admit(
             rows[row] = request
             yield request
             return
-        state.done_B[row] = True
+        state.retire(row)
         yield request
 
 

@@ -14,6 +14,22 @@ DEFAULT_DRAFT_TEMPERATURE = 0.3
 
 MAX_TREE_BUDGET = 256
 
+LONG_BLOCK = 12
+"""Deep slots of a long block know little of their path, so that a constant trust in noise has to be lower there."""
+
+
+def coupling_strength(method: Method, options: DraftOptions, slots: int) -> float:
+    """How far trees trust the target's noise where no fitted table says better; 0 ignores it."""
+    if method.growth != "tree":
+        if options.couple is not None:
+            raise ValueError(f"couple: has no effect with method {method.name}, which grows no tree; use a tree method")
+        return 0.0
+    if options.couple is not None:
+        if not 0 <= options.couple <= 1:
+            raise ValueError(f"couple: got {options.couple}, expected 0 (off) to 1 (full trust in the target's noise)")
+        return options.couple
+    return 0.25 if slots >= LONG_BLOCK else 0.5
+
 
 def round_plan(
     method: Method,

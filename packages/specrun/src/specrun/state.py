@@ -23,16 +23,16 @@ class DecodeState:
     """Device buffers of a batch. `length_B` is the anchor's position: the rows of the target's cache that count."""
 
     tokens_BT: Tensor  # int64 prompt and output ids, the anchor at [length]; written by prefill and commit
-    length_B: Tensor  # int64; written by prefill and commit
-    remaining_B: Tensor  # int64 new tokens that may still come; written by admit and commit
-    done_B: Tensor  # bool; written by admit, commit, and by the host for stop texts
+    length_B: Tensor  # int64; written by prefill and commit, zeroed by admit and retire
+    remaining_B: Tensor  # int64 new tokens that may still come; written by admit, prefill and commit
+    done_B: Tensor  # bool; written by admit, prefill, commit and retire
     seed_B: Tensor  # int64; written by admit
     request_B: Tensor  # int64 number of the request under its seed; written by admit
     stop_ids_BX: Tensor  # int64, padded with -1; written by admit
     law: LawSettings  # written by admit
-    target_kv: StaticKV  # written by prefill and verify, compacted by commit
-    draft_kv: StaticKV | None  # written by prefill and draft
-    features_BPF: Tensor  # the last committed rows' target features; written by prefill and commit
+    target_kv: StaticKV  # zeroed by admit, written by prefill and verify, compacted by commit
+    draft_kv: StaticKV | None  # zeroed by admit, written by prefill and draft
+    features_BPF: Tensor  # the last committed rows' target features; zeroed by admit, written by prefill and commit
     features_start_B: Tensor  # int64 position of the first of them; written by prefill and commit
     features_count_B: Tensor  # int64 how many count; written by prefill and commit
     prompt_BV: Tensor  # bool: occurs in the prompt; written by prefill, read only for penalties
@@ -63,15 +63,26 @@ class DecodeState:
         return DecodeState(law=law, **caches, **views)
 
     def clear(self) -> None:
-        """Forget all requests; what the caches still hold is never seen again."""
+        """Forget all requests."""
         self.done_B.fill_(True)
         self.length_B.zero_()
+
+    def retire(self, row: int) -> None:
+        """Take a finished request out of its batch row, which idles on the first cache rows until the next admit."""
+        self.done_B[row] = True
+        self.length_B[row] = 0
 
     def admit(self, row: int, sampling: Sampling, stop_ids: tuple[int, ...], request: int) -> None:
         """Give a batch row to a request; its prompt comes in by prefill."""
         if len(stop_ids) > MAX_STOP_IDS:
             raise ValueError(f"stop ids: got {len(stop_ids)}, expected at most {MAX_STOP_IDS}")
         self.length_B[row] = 0
+        # a masked cache row still takes part as 0 x value: what an earlier request may have overflowed to must go
+        for cache in (self.target_kv, self.draft_kv):
+            if cache is not None:
+                cache.key_LBGTH[:, row].zero_()
+                cache.value_LBGTH[:, row].zero_()
+        self.features_BPF[row].zero_()
         self.remaining_B[row] = sampling.max_new_tokens
         self.done_B[row] = sampling.max_new_tokens == 0
         self.seed_B[row] = sampling.seed

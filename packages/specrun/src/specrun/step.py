@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from speccorrect.accept import match, reject, target_draws, target_noise
 from speccorrect.contract import Corrector
+from speccorrect.couple import Coupling
 from speccorrect.grow import TreeShape
 from speccorrect.law import LawPlan
 from speccorrect.products import Proposal, TokenTree
@@ -35,6 +36,7 @@ class Parts:
     target: Qwen3
     drafter: DFlash | None = None
     corrector: Corrector[Any] | None = None
+    coupling: Coupling | None = None  # how trees trust the target's noise; None ignores it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +72,7 @@ def step(state: DecodeState, parts: Parts, plan: RoundPlan, *, span: int, clock:
     """Advance every row by one round. No cache row at or behind `span` is in use before or after it."""
     vocab = parts.target.config.vocab_size
     noise_BLV = target_noise(state.keys, plan.path, vocab) if plan.law.noise and plan.accept == "match" else None
-    grown = _propose(state, parts, plan, span, clock)
+    grown = _propose(state, parts, plan, noise_BLV, span, clock)
     tree = grown.tree
     taps = () if parts.drafter is None else parts.drafter.config.target_layers
     verified = verify(state, parts.target, tree, taps=taps, plan=plan.law, span=span)
@@ -96,19 +98,35 @@ def step(state: DecodeState, parts: Parts, plan: RoundPlan, *, span: int, clock:
     return committed
 
 
-def _propose(state: DecodeState, parts: Parts, plan: RoundPlan, span: int, clock: Clock) -> Grown:
+def _propose(
+    state: DecodeState, parts: Parts, plan: RoundPlan, noise_BLV: Tensor | None, span: int, clock: Clock
+) -> Grown:
     if parts.drafter is None or parts.corrector is None or plan.slots == 0:
         return _anchor_alone(state)
     block = draft(state, parts.target, parts.drafter, block_size=plan.block_size, span=span)
     clock("draft")
-    prepared = correct(block, parts.target, parts.drafter, parts.corrector, candidates=plan.candidates)
+    shared_BKV = None
+    if plan.shape is not None and parts.coupling is not None and noise_BLV is not None:
+        shared_BKV = noise_BLV[:, : plan.slots] * state.law.temperature_B[:, None, None]
+    prepared = correct(
+        block, parts.target, parts.drafter, parts.corrector, candidates=plan.candidates, noise_BKV=shared_BKV
+    )
     clock("correct")
     noise_BKC = None
-    if plan.accept == "reject" and plan.law.noise:
+    if shared_BKV is not None:
+        ids = prepared.candidates.ids_BKC
+        noise_BKC = shared_BKV if ids is None else shared_BKV.gather(-1, ids)
+    elif plan.accept == "reject" and plan.law.noise:
         temperature_B = _draft_temperature(state.law.temperature_B, plan)
         noise_BKC = draft_noise(prepared.candidates, state.keys, temperature_B)
     grown = grow(
-        parts.corrector, prepared, block.anchor_B, slots=plan.slots, shape=plan.shape, noise_BKC=noise_BKC
+        parts.corrector,
+        prepared,
+        block.anchor_B,
+        slots=plan.slots,
+        shape=plan.shape,
+        noise_BKC=noise_BKC,
+        coupling=parts.coupling,
     )
     clock("grow")
     return grown

@@ -7,15 +7,25 @@ from speccorrect.contract import Corrector, Prepared
 from speccorrect.products import Borrowed, DraftBlock
 from specmodels.dflash import DFlash
 from specmodels.qwen3 import Qwen3
+from torch import Tensor
 
 P = TypeVar("P", bound=Prepared)
 
 
 def correct(
-    block: DraftBlock, target: Qwen3, drafter: DFlash, corrector: Corrector[P], *, candidates: int | None
+    block: DraftBlock,
+    target: Qwen3,
+    drafter: DFlash,
+    corrector: Corrector[P],
+    *,
+    candidates: int | None,
+    noise_BKV: Tensor | None = None,
 ) -> P:
-    """Choose the candidates of every slot and let the corrector prepare them."""
+    """Choose the candidates of every slot, by logits + `noise` if given, and let the corrector prepare them."""
     borrowed = Borrowed(embedding_VD=target.embedding, head_VD=target.head_VD)
     logits_BKV = drafter.logits(block.rows_BKD, target.head_VD)
-    chosen = select_candidates(logits_BKV, candidates, drafter.draft_to_target_v)
+    ids = drafter.draft_to_target_v
+    if noise_BKV is not None and ids is not None:
+        noise_BKV = noise_BKV[..., ids]
+    chosen = select_candidates(logits_BKV, candidates, ids, noise_BKV)
     return corrector.prepare(block, borrowed, chosen)

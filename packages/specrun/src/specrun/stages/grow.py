@@ -5,6 +5,7 @@ from typing import NamedTuple, TypeVar
 import torch
 from speccorrect.accept import Keys
 from speccorrect.contract import Corrector, Prepared
+from speccorrect.couple import Coupling
 from speccorrect.grow import TreeShape, grow_chain, grow_tree
 from speccorrect.noise import Stream, gumbel
 from speccorrect.products import Candidates, Proposal, TokenTree
@@ -29,10 +30,14 @@ def grow(
     slots: int,
     shape: TreeShape | None,
     noise_BKC: Tensor | None,
+    coupling: Coupling | None,
 ) -> Grown:
-    """Grow a tree of the given shape, or a chain where there is none."""
+    """Grow a tree of the given shape, or a chain where there is none.
+
+    `noise` is what a chain is drawn with, and what a tree is coupled to.
+    """
     if shape is not None:
-        return Grown(grow_tree(corrector, prepared, anchor_B, slots, shape, noise_BKC), None)
+        return Grown(grow_tree(corrector, prepared, anchor_B, slots, shape, noise_BKC, coupling), None)
     proposal = grow_chain(corrector, prepared, slots, noise_BKC)
     return Grown(chain_tree(anchor_B, proposal), proposal)
 
