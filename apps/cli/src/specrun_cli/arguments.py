@@ -1,0 +1,205 @@
+"""Every argument of every command. Nothing heavy is imported here, so help is there at once.
+
+An option that was not given is absent from the result: defaults stand where they are used, and a command can tell what
+its user asked for. Only the help repeats them.
+"""
+
+import argparse
+import re
+from importlib.metadata import version
+from typing import Any, NoReturn
+
+LARGEST = 3e38  # a little below the largest number in single precision
+
+_GENERATE = """\
+Text streams to standard output as it is accepted. With --json standard output holds one line, a JSON object; the
+text is in it and does not stream."""
+
+_GENERATE_EPILOG = """\
+Lengths: --block-size counts the anchor, the last token already known (a block of 16 drafts 15 tokens; drafters that
+also predict behind the anchor draft 16). --tree-budget and --max-new-tokens do not count it. Tokens per round are the
+kept tokens of the verification passes over their number: the token that the target adds to an accepted draft counts,
+the first one, which comes from reading the prompt, does not, and neither do tokens cut off behind a stop.
+
+JSON keys: text token_ids prompt_tokens tokens rounds tokens_per_round acceptance_by_depth method model draft device
+dtype seed temperature finish_reason prefill_seconds decode_seconds tokens_per_second stages (seconds, all rounds
+together). An option that has no effect beside the others is an error."""
+
+
+def parser() -> "Parser":
+    """The parser of the whole command; the chosen command's function is `run` in its result."""
+    root = Parser(
+        prog="specrun",
+        description="Text from language models, several tokens per pass, exactly as the model alone would write it.",
+        epilog="`specrun COMMAND --help` lists the options of a command.",
+    )
+    root.add_argument("--version", action=_Version, nargs=0, help="print versions and stop")
+    root.set_defaults(run=_no_command)
+    commands = root.add_subparsers(metavar="COMMAND", title="commands")
+    _generate(
+        commands.add_parser(
+            "generate", help="continue a prompt", description=_GENERATE, epilog=_GENERATE_EPILOG
+        )
+    )
+    _table(
+        commands.add_parser("models", help="list the models that have a name, and their drafters"),
+        _run_models,
+    )
+    _table(commands.add_parser("methods", help="list the methods of drafting"), _run_methods)
+    return root
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose complaints are ValueErrors of one line, and whose options cannot be cut short."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings, allow_abbrev=False, argument_default=argparse.SUPPRESS)
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong in the form of all our errors."""
+        text = message.removeprefix("argument ")
+        text = re.sub(r"invalid choice: (.*) \(choose from (.*)\)", r"got \1, expected one of \2", text)
+        text = re.sub(
+            r"^unrecognized arguments: (.*)", r"arguments: got \1, expected only known options", text
+        )
+        text = re.sub(r": expected one argument$", ": got nothing, expected a value", text)
+        raise ValueError(f"{text}; see {self.prog} --help")
+
+
+class _Version(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        print(f"specrun {version('specrun-cli')} (torch {version('torch')})")
+        parser.exit()
+
+
+def _generate(parser: Parser) -> None:
+    parser.set_defaults(run=_run_generate)
+    add = parser.add_argument
+    add("prompt", metavar="PROMPT", nargs="?", help="the text; - reads standard input")
+    add(
+        "--prompt-file",
+        metavar="FILE",
+        help="read the text from a UTF-8 file; one final line break is dropped",
+    )
+    add("--system", metavar="TEXT", help="system turn of the conversation")
+    add(
+        "--thinking",
+        action=argparse.BooleanOptionalAction,
+        help="let a model that can think do so (default: no; public drafters were trained without)",
+    )
+    add("--no-chat-template", action="store_true", help="continue the text as it stands")
+
+    group = parser.add_argument_group("models")
+    add = group.add_argument
+    add("--model", help="name, folder or owner/name[@revision] (default: tiny; see specrun models)")
+    add("--draft", metavar="MODEL", help="drafter, likewise (default: the known one of model and method)")
+    add("--method", help="how to draft (default: dflash; see specrun methods)")
+    add("--device", help="auto, cpu, cuda or cuda:N (default: auto, the first CUDA device if there is one)")
+    add(
+        "--dtype",
+        help="float32, bfloat16, float16, float64 (default: the model's own on CUDA, float32 on the CPU)",
+    )
+    add("--offline", action="store_true", help="download nothing")
+
+    group = parser.add_argument_group("sampling")
+    add = group.add_argument
+    add(
+        *("--max-new-tokens", "--max-tokens"),
+        metavar="N",
+        type=_whole,
+        help="new tokens at most, the first included (default: 256)",
+    )
+    add("--temperature", metavar="T", type=_number, help="0 takes the most probable token (default: 0)")
+    add(
+        "--top-p",
+        metavar="P",
+        type=_number,
+        help="keep the most probable tokens up to this mass (default: 1)",
+    )
+    add("--top-k", metavar="N", type=_whole, help="keep this many tokens, 0 for all (default: 0)")
+    add(
+        "--min-p",
+        metavar="P",
+        type=_number,
+        help="drop tokens below this share of the best one's (default: 0)",
+    )
+    add("--repetition-penalty", metavar="X", type=_number, help="on prompt and output (default: 1)")
+    add("--presence-penalty", metavar="X", type=_number, help="on the output (default: 0)")
+    add("--frequency-penalty", metavar="X", type=_number, help="on the output (default: 0)")
+    add("--seed", metavar="N", type=_whole, help="the same seed gives the same text (default: 0)")
+    add("--stop", metavar="TEXT", action="append", help="end before this text; may be given several times")
+
+    group = parser.add_argument_group("drafting")
+    add = group.add_argument
+    add(
+        "--block-size",
+        metavar="N",
+        type=_whole,
+        help="rows of a drafted block, the anchor included (default: as the drafter was trained)",
+    )
+    add(
+        *("--tree-budget", "--budget"),
+        metavar="N",
+        type=_whole,
+        help="drafted nodes of a tree, the anchor not counted (default: by method)",
+    )
+    add(
+        "--accept",
+        choices=("match", "reject"),
+        help="acceptance rule; trees know only match (default: match)",
+    )
+    add("--draft-temperature", metavar="T", type=_number, help="with --accept reject (default: 0.3)")
+
+    group = parser.add_argument_group("output")
+    add = group.add_argument
+    add("--no-stream", action="store_true", help="print the text when it is complete")
+    add("--stats", action="store_true", help="print counts and times to standard error")
+    add("--json", action="store_true", help="print one JSON object instead of the text")
+
+
+def _table(parser: Parser, run: Any) -> None:
+    parser.set_defaults(run=run)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _whole(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = None
+    if value is None or not -(2**63) <= value < 2**63:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected a whole number of at most 64 bits")
+    return value
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = None
+    # the device computes in single precision
+    if value is None or LARGEST < abs(value) < float("inf"):
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected a number of at most {LARGEST:g}")
+    return value
+
+
+def _no_command(_: argparse.Namespace) -> NoReturn:
+    raise ValueError("command: got none, expected generate, models or methods; see specrun --help")
+
+
+def _run_generate(given: argparse.Namespace) -> None:
+    from specrun_cli.generate import run
+
+    run(vars(given))
+
+
+def _run_models(given: argparse.Namespace) -> None:
+    from specrun_cli.models import run
+
+    run(as_json="json" in given)
+
+
+def _run_methods(given: argparse.Namespace) -> None:
+    from specrun_cli.methods import run
+
+    run(as_json="json" in given)

@@ -1,0 +1,39 @@
+"""The `specrun` command: arguments in, an exit code out, and one line on standard error for whatever a user got wrong.
+
+Exit codes: 0, 2 for wrong input, 130 after Ctrl-C, 141 when the reader of the output went away.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from specrun_cli import arguments
+
+WRONG_INPUT = 2
+INTERRUPTED = 130
+READER_GONE = 141
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command."""
+    try:
+        given = arguments.parser().parse_args(argv)
+        given.run(given)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        sys.stdout.flush()
+        return INTERRUPTED
+    except BrokenPipeError:
+        # the interpreter flushes once more on its way out, and would complain
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return READER_GONE
+    except OSError as error:
+        return _refuse(f"{error.filename or 'files'}: {error.strerror or error}; check the path")
+    except ValueError as error:
+        return _refuse(str(error))
+    return 0
+
+
+def _refuse(message: str) -> int:
+    print(f"specrun: {' '.join(message.split())}", file=sys.stderr)
+    return WRONG_INPUT
