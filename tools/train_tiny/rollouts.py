@@ -6,8 +6,10 @@ held-out prompts greedily.
 """
 
 import argparse
+import contextlib
 import multiprocessing
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -81,8 +83,13 @@ def decode(folder: Path, rows: list[Row], workers: int) -> Shard:
     jobs = [(number, [rows[place][1] for place in batch]) for number, batch in enumerate(batches)]
     responses: list[list[int]] = [[] for _ in rows]
     started = time.perf_counter()
-    with multiprocessing.get_context("spawn").Pool(workers) as pool:
-        found = pool.imap(partial(answer, folder), jobs)
+    with contextlib.ExitStack() as stack:
+        found: Iterator[list[list[int]]]
+        if workers > 1:
+            pool = stack.enter_context(multiprocessing.get_context("spawn").Pool(workers))
+            found = pool.imap(partial(answer, folder), jobs)
+        else:
+            found = map(partial(answer, folder), jobs)
         for batch, answers in zip(batches, tqdm(found, total=len(jobs), mininterval=5.0), strict=True):
             for place, response in zip(batch, answers, strict=True):
                 responses[place] = response

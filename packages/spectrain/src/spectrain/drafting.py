@@ -37,7 +37,10 @@ def dflash_objective(
     """
     head_VD = target.head_VD.detach()
 
-    def loss_of(features_BSF: Tensor, block_BQD: Tensor, blocks: Blocks, batch: Batch) -> Tensor:
+    def loss_of(blocks: Blocks, batch: Batch) -> Tensor:
+        # inside, so that the compiler drops the target's layers above the last tap
+        features_BSF = features(target, drafter, batch)
+        block_BQD = target.embed(blocks.token_BQ).detach()
         hidden_BQD = draft_rows(drafter, features_BSF, block_BQD, blocks, batch)
         weight_BQ = decay_weights(blocks.slot_BQ, blocks.trained_BQ, gamma)
         return block_loss(
@@ -52,9 +55,7 @@ def dflash_objective(
 
     def objective(batch: Batch, generator: torch.Generator) -> Loss:
         places = sample_anchors(anchor_candidates(batch), anchors, generator)
-        blocks = make_blocks(batch, places, drafter.config)
-        block_BQD = target.embed(blocks.token_BQ).detach()
-        return Loss(run(features(target, drafter, batch), block_BQD, blocks, batch), {})
+        return Loss(run(make_blocks(batch, places, drafter.config), batch), {})
 
     return objective
 
