@@ -26,7 +26,7 @@ from spectrain.optim import MixedOptimiser, OptimiserConfig, Schedule
 from spectrain.record import write_record
 
 ROW = 320  # tokens of a packed row; the few answers beyond it are left out
-WATCHED = 40  # held-out responses of each domain that are measured during the run
+WATCHED = 16  # held-out responses of each domain that are measured during the run
 
 
 def watched(shard: Shard, count: int) -> Shard:
@@ -95,7 +95,7 @@ def main() -> None:
             optimiser=MixedOptimiser([drafter], config),
             schedule=schedule,
             config=LoopConfig(
-                seed=SEED, evaluate_every=200, checkpoint_every=100, milestones=(schedule.decay_start,)
+                seed=SEED, evaluate_every=250, checkpoint_every=100, milestones=(schedule.decay_start,)
             ),
             folder=folder,
             batch=rows.batch,
