@@ -22,6 +22,7 @@ from specmodels import (
 from specmodels.known import KNOWN_MODELS
 from torch import nn
 
+from specrun.calibration import read_calibration
 from specrun.config import DraftOptions
 from specrun.engine import Engine
 from specrun.methods import Method
@@ -60,9 +61,11 @@ def load_engine(
     if chosen.growth == "plain" and draft is not None:
         raise ValueError(f"draft: has no effect with method {chosen.name}, which drafts nothing")
     target = load_target(folder, device=device, dtype=torch_dtype)
-    drafter, head = None, None
+    drafter, head, calibration = None, None, None
     if chosen.growth != "plain":
-        drafter, head = _load_drafter(model, chosen, draft, target, offline=offline)
+        folder_of_draft, stated = _drafter_folder(model, chosen, draft, offline=offline)
+        drafter, head = _load_drafter(folder_of_draft, stated, chosen, target)
+        calibration = read_calibration(folder_of_draft, device)
     tokenizer = Tokenizer(folder)
     if tokenizer.size > target.config.vocab_size:
         raise ValueError(
@@ -78,6 +81,7 @@ def load_engine(
         template=_template(folder),
         stop_ids=read_stop_ids(folder),
         options=options,
+        calibration=calibration,
     )
 
 
@@ -91,9 +95,8 @@ def embedded_models() -> dict[str, EmbeddedModel]:
 
 
 def _load_drafter(
-    model: str | Path, method: Method, draft: str | Path | None, target: Qwen3, *, offline: bool
+    folder: Path, stated: Mapping[str, Any] | None, method: Method, target: Qwen3
 ) -> tuple[DFlash, nn.Module]:
-    folder, stated = _drafter_folder(model, method, draft, offline=offline)
     device, dtype = target.embedding.device, target.embedding.dtype
     checkpoint = load_drafter(folder, target.config, device=device, dtype=dtype, stated=stated).without_copies(target)
     drafter = checkpoint.drafter

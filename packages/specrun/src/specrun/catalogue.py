@@ -1,5 +1,6 @@
 """What can be run by name: known and embedded models with the drafters of each, and which of them are on this disk."""
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -93,4 +94,11 @@ def _hub(repo: str, revision: str) -> Offer:
 
 def _whole(folder: Path | None) -> Path | None:
     """The folder, unless weights are missing in it: a download may have been broken off."""
-    return None if folder is None or not any(folder.glob("*.safetensors")) else folder
+    if folder is None or not (folder / "config.json").is_file():
+        return None
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+    else:
+        shards = {"model.safetensors"}
+    return folder if all((folder / shard).is_file() for shard in shards) else None

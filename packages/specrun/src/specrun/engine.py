@@ -10,6 +10,7 @@ from specmodels.dflash import DFlash
 from specmodels.qwen3 import Qwen3
 from specmodels.template import ChatTemplate, conversation
 
+from specrun.calibration import Calibration
 from specrun.config import DraftOptions, Sampling
 from specrun.loop import SPAN, Finish, Request, decode
 from specrun.methods import Method
@@ -54,20 +55,20 @@ class Engine:
         template: ChatTemplate | ValueError | None = None,
         stop_ids: tuple[int, ...] = (),
         options: DraftOptions | None = None,
-        coupling: Coupling | None = None,
+        calibration: Calibration | None = None,
     ) -> None:
         if method.growth != "plain" and (drafter is None or corrector is None):
             raise ValueError(f"method: {method.name} needs a drafter and its corrector; name one with --draft")
         self.method, self.tokenizer, self.stop_ids = method, tokenizer, stop_ids
         self._template = template
-        self.options = options or DraftOptions()
+        self.options = _calibrated(options or DraftOptions(), calibration)
         self._state: DecodeState | None = None
         self._latest: list[Request] = []  # whose buffers these are
         drafts = method.growth != "plain"
         self.parts = Parts(target=target, drafter=drafter if drafts else None, corrector=corrector if drafts else None)
         # sizes that cannot work are refused here, not at the first request
         slots = self.plan_for([Sampling()]).slots
-        self.parts = replace(self.parts, coupling=self._coupling(slots, coupling))
+        self.parts = replace(self.parts, coupling=self._coupling(slots, None if calibration is None else calibration.coupling))
 
     def _coupling(self, slots: int, fitted: Coupling | None) -> Coupling | None:
         """The fitted table unless the user names a strength."""
@@ -224,3 +225,10 @@ def _generation(request: Request) -> Generation:
     assert request.finish is not None, "the request still runs"
     text = "" if request.text is None else request.text.text
     return Generation(text=text, token_ids=request.tokens, finish=request.finish, stats=request.stats)
+
+
+def _calibrated(options: DraftOptions, calibration: Calibration | None) -> DraftOptions:
+    """A measured draft temperature where the user rejects and names none."""
+    if calibration is None or options.accept != "reject" or options.draft_temperature is not None:
+        return options
+    return replace(options, draft_temperature=calibration.draft_temperature)
