@@ -2,10 +2,12 @@
 
 import pytest
 import torch
-from doubles.blocks import drafted, randomise
+
 from speccorrect.candidates import select_candidates
 from speccorrect.grow import TreeShape, grow_chain, grow_tree
 from speccorrect.registry import corrector_specs
+
+from doubles.blocks import drafted, randomise
 
 SHAPE = TreeShape(nodes=6, lanes=3, ledger=6)
 

@@ -4,14 +4,16 @@ import math
 
 import pytest
 import torch
-from doubles.blocks import CLOSE, Drafted, check_contract, drafted, random_choices, randomise
+from torch import Tensor, nn
+from torch.nn import functional as F
+
 from speccorrect.contract import unroll
 from speccorrect.correctors.lilicorr import SPEC, LiLiCorr, LiLiCorrConfig
 from speccorrect.grow import grow_chain
 from speccorrect.products import Borrowed, Candidates, DraftBlock
 from speccorrect.source import HeadShape, HeadSource
-from torch import Tensor, nn
-from torch.nn import functional as F
+
+from doubles.blocks import CLOSE, Drafted, check_contract, drafted, random_choices, randomise
 
 VOCAB, SLOTS = 23, 5
 # the golden numbers are printed with eight digits; the head is summed in another order than theirs

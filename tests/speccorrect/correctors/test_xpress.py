@@ -2,13 +2,15 @@
 
 import pytest
 import torch
-from doubles.blocks import CLOSE, Drafted, check_contract, drafted, random_choices, randomise
+from torch import Tensor
+
 from speccorrect.contract import unroll
 from speccorrect.correctors.xpress import SPEC, XPress, XPressConfig
 from speccorrect.grow import TreeShape, grow_chain, grow_tree
 from speccorrect.products import Candidates, DraftBlock
 from speccorrect.source import HeadSource
-from torch import Tensor
+
+from doubles.blocks import CLOSE, Drafted, check_contract, drafted, random_choices, randomise
 
 VOCAB, RANK, INNER, SLOTS = 23, 6, 9, 5
 
