@@ -1,0 +1,197 @@
+"""Decode held-out prompts with several methods and tell how many tokens a round of each yields.
+
+Run from the root of the repository: `python tools/train_tiny/evaluate.py dflash domino dominotree`. It needs specrun and
+spectiny. JSON and a table in Markdown come out; the change against the baseline is paired over prompts, and intervals
+are those of a bootstrap over prompts. Without methods, greedy answers of every domain are shown instead.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from family import DATA, TARGET_FOLDER
+
+from specrun.assemble import load_engine
+from specrun.config import DraftOptions, Sampling
+from specrun.engine import Engine
+from specrun.methods import methods
+from specrun.tokens import Tokenizer
+from spectiny.corpus.tokens import encode, load_tokenizer
+from spectiny.document import DOMAINS
+from spectiny.heldout import prompts
+from spectrain.record import commit
+
+RESAMPLES = 2_000
+
+Counts = npt.NDArray[np.int64]  # tokens and rounds of every prompt, [prompts, 2]
+
+
+def prompt_ids(tokenizer_folder: Path, domain: str, count: int) -> list[list[int]]:
+    """Ids of a domain's first prompts, as they were trained on."""
+    found = encode(load_tokenizer(tokenizer_folder), prompts(domain)[:count])
+    return [one.ids[: one.prompt_length] for one in found]
+
+
+def load(options: argparse.Namespace, name: str, accept: str | None) -> Engine:
+    """The engine of a method, with the drafter folder of its corrector."""
+    method = methods()[name]
+    own = "dflash" if method.corrector == "none" else method.corrector
+    draft = None if method.growth == "plain" else options.drafters / f"qwen3-tiny-{own}"
+    settings = DraftOptions(
+        accept=accept if method.growth == "chain" else None,  # type: ignore[arg-type]  # checked by the parser
+        tree_budget=options.budget if method.growth == "tree" else None,
+    )
+    return load_engine(options.target, name, draft=draft, options=settings)
+
+
+def count(engine: Engine, ids: list[list[int]], temperature: float, options: argparse.Namespace) -> Counts:
+    """Decode all prompts; short ones first, so that rows of a batch need about the same memory."""
+    order = sorted(range(len(ids)), key=lambda place: len(ids[place]))
+    sampling = Sampling(max_new_tokens=options.tokens, temperature=temperature, seed=options.seed)
+    answers = engine.generate_batch([ids[place] for place in order], sampling, batch_size=options.batch)
+    counts = np.zeros((len(ids), 2), dtype=np.int64)
+    for place, answer in zip(order, answers, strict=True):
+        counts[place] = answer.stats.round_tokens, answer.stats.rounds
+    return counts
+
+
+def per_round(counts: Counts) -> float:
+    """Tokens over rounds, all prompts together."""
+    return float(counts[:, 0].sum() / max(1, counts[:, 1].sum()))
+
+
+def interval(counts: Counts, baseline: Counts | None) -> tuple[float, float]:
+    """95 % of the bootstrap over prompts: of the tokens per round, or of their change in percent against a baseline."""
+    generator = np.random.default_rng(0)
+    chosen = generator.integers(0, len(counts), (RESAMPLES, len(counts)))
+    value = counts[chosen, 0].sum(axis=1) / counts[chosen, 1].sum(axis=1)
+    if baseline is not None:
+        value = 100 * (value / (baseline[chosen, 0].sum(axis=1) / baseline[chosen, 1].sum(axis=1)) - 1)
+    low, high = np.quantile(value, [0.025, 0.975])
+    return round(float(low), 3), round(float(high), 3)
+
+
+def cell(counts: Counts, baseline: Counts | None) -> dict[str, Any]:
+    """One entry of the report."""
+    found: dict[str, Any] = {
+        "tokens_per_round": round(per_round(counts), 4),
+        "interval": interval(counts, None),
+        "prompts": len(counts),
+        "rounds": int(counts[:, 1].sum()),
+        "tokens": int(counts[:, 0].sum()),
+    }
+    if baseline is not None:
+        found["change_percent"] = round(100 * (per_round(counts) / per_round(baseline) - 1), 2)
+        found["change_interval"] = interval(counts, baseline)
+    return found
+
+
+def table(report: list[dict[str, Any]], names: list[str]) -> str:
+    """One row per method, one column per domain, law and rule."""
+    columns = sorted({(row["accept"], row["temperature"], row["domain"]) for row in report})
+    head = ["method", *(f"{domain} T={heat:g} {rule}" for rule, heat, domain in columns)]
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    for name in names:
+        cells = []
+        for column in columns:
+            rows = [
+                row
+                for row in report
+                if row["method"] == name and (row["accept"], row["temperature"], row["domain"]) == column
+            ]
+            if not rows:
+                cells.append("")
+                continue
+            text = f"{rows[0]['tokens_per_round']:.2f}"
+            if "change_percent" in rows[0]:
+                low, high = rows[0]["change_interval"]
+                text += f" ({rows[0]['change_percent']:+.1f} % [{low:.1f}, {high:.1f}])"
+            cells.append(text)
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def evaluate(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """All cells, the baseline first, so that changes can be told."""
+    names = [options.baseline, *(name for name in options.methods if name != options.baseline)]
+    ids = {domain: prompt_ids(options.target, domain, options.prompts) for domain in options.domains}
+    baselines: dict[tuple[str, float, str], Counts] = {}
+    report = []
+    for rule in options.accept:
+        for name in names:
+            if rule == "reject" and methods()[name].growth != "chain":
+                continue
+            engine = load(options, name, rule)
+            for heat in options.temperatures:
+                if rule == "reject" and heat == 0:
+                    continue
+                both: list[Counts] = []
+                for domain in options.domains:
+                    started = time.perf_counter()
+                    counts = count(engine, ids[domain], heat, options)
+                    both.append(counts)
+                    key = (rule, heat, domain)
+                    baselines.setdefault(key, counts)
+                    entry = {"method": name, "accept": rule, "temperature": heat, "domain": domain}
+                    entry |= cell(counts, None if name == options.baseline else baselines[key])
+                    entry["seconds"] = round(time.perf_counter() - started, 1)
+                    report.append(entry)
+                    print(json.dumps(entry), flush=True)
+                joined, key = np.concatenate(both), (rule, heat, "all")
+                baselines.setdefault(key, joined)
+                entry = {"method": name, "accept": rule, "temperature": heat, "domain": "all"}
+                report.append(entry | cell(joined, None if name == options.baseline else baselines[key]))
+    return report
+
+
+def show(options: argparse.Namespace) -> None:
+    """Greedy answers of the target, a few per domain."""
+    engine = load_engine(options.target, "ar")
+    tokenizer = Tokenizer(options.target)
+    for domain in options.domains:
+        ids = prompt_ids(options.target, domain, options.samples)
+        answers = engine.generate_batch(ids, Sampling(max_new_tokens=options.tokens))
+        for prompt, answer in zip(ids, answers, strict=True):
+            print(f"--- {domain}\n{tokenizer.decode(prompt)}\n>>>\n{answer.text}\n")
+
+
+def main() -> None:
+    """Evaluate; see the module's docstring."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("methods", nargs="*", choices=[*methods(), []], help="none: show greedy answers")
+    parser.add_argument("--baseline", default="dflash", help="what the others are compared with")
+    parser.add_argument("--domains", nargs="+", default=list(DOMAINS), choices=DOMAINS)
+    parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0])
+    parser.add_argument("--accept", nargs="+", default=["match"], choices=("match", "reject"))
+    parser.add_argument("--budget", type=int, help="drafted nodes of trees; each method's own unless given")
+    parser.add_argument("--prompts", type=int, default=80, help="of every domain")
+    parser.add_argument("--tokens", type=int, default=96, help="new tokens at most")
+    parser.add_argument("--batch", type=int, default=48)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--samples", type=int, default=2, help="greedy answers of a domain")
+    parser.add_argument("--target", type=Path, default=TARGET_FOLDER)
+    parser.add_argument("--drafters", type=Path, default=DATA, help="folder that holds the drafters' folders")
+    parser.add_argument("--out", type=Path, help="name of the JSON file; the table goes beside it")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    if not options.methods:
+        show(options)
+        return
+    report = evaluate(options)
+    text = table(report, list(dict.fromkeys(row["method"] for row in report)))
+    print(text)
+    if options.out is not None:
+        settings = {key: str(value) for key, value in vars(options).items()}
+        content = {"commit": commit(), "settings": settings, "cells": report}
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        options.out.with_suffix(".md").write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
