@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from speccorrect.products import Borrowed, Candidates, DraftBlock
 from speccorrect.registry import CorrectorSpec
+from speccorrect.source import HeadSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +50,27 @@ class NoCorrector(nn.Module):
         return (best.log() - (-best).log1p()).expand(-1, state_BWS.shape[1])
 
 
+def _load(source: HeadSource) -> NoCorrector:
+    """Take the keys by which DeepSpec's plain drafters say that they have no head; a rank other than 0 stays unclaimed."""
+    if source.config.get("markov_rank") == 0 and not source.config.get("enable_confidence_head"):
+        for key in (
+            "markov_rank",
+            "markov_head_type",
+            "enable_confidence_head",
+            "confidence_head_with_markov",
+            "num_anchors",
+        ):
+            source.config.pop(key, None)
+    return NoCorrector()
+
+
 SPEC = CorrectorSpec(
     name="none",
     title="DFlash",
     paper="arXiv 2602.06036",
     summary="the drafter's own marginals, each slot by itself",
     claims=lambda config, tensors: False,
-    load=lambda source: NoCorrector(),
+    load=_load,
     save=lambda module: ({}, {}),
     new=lambda shape: NoCorrector(),
 )
