@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from tiny import dflash_config, qwen3_config, tiny_drafter, tiny_target
 
 import spectiny
 from specmodels import save_drafter, save_target
+
+from doubles.tiny import dflash_config, qwen3_config, tiny_drafter, tiny_target
 
 MAX_POSITIONS = 256
 
