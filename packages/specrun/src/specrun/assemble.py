@@ -105,6 +105,7 @@ def _load_drafter(
         vocab_size=target.config.vocab_size,
         block_size=drafter.config.block_size,
         shifted=drafter.config.shifted,
+        norm_eps=drafter.config.norm_eps,
     )
     source = HeadSource(shape, dict(checkpoint.leftover_config), dict(checkpoint.leftover_tensors))
     name, head = claim_head(source)
