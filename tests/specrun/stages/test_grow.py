@@ -2,10 +2,12 @@
 
 import pytest
 import torch
-from doubles.blocks import drafted
+
 from speccorrect.correctors.none import NoCorrector
 from speccorrect.grow import TreeShape
 from specrun.stages.grow import grow
+
+from doubles.blocks import drafted
 
 SHAPES = {
     "a budget of 0": TreeShape(nodes=0, lanes=1, ledger=1),
@@ -20,8 +22,12 @@ def grown(shape, *, slots=3, vocab=5):
     block = drafted(slots=slots, vocab=vocab, shifted=False)
     corrector = NoCorrector()
     prepared = corrector.prepare(block.block, block.borrowed, block.candidates())
-    tree = grow(corrector, prepared, block.block.anchor_B, slots=slots, shape=shape, noise_BKC=None).tree
-    chain = grow(corrector, prepared, block.block.anchor_B, slots=slots, shape=None, noise_BKC=None).tree
+    tree = grow(
+        corrector, prepared, block.block.anchor_B, slots=slots, shape=shape, noise_BKC=None, coupling=None
+    ).tree
+    chain = grow(
+        corrector, prepared, block.block.anchor_B, slots=slots, shape=None, noise_BKC=None, coupling=None
+    ).tree
     return tree, chain
 
 
