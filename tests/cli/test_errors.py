@@ -51,6 +51,9 @@ FLAGS = [
     (("--tree-budget", "8"), "tree budget: has no effect with method dflash"),
     (("--accept", "reject", "--draft-temperature", "1"), "draft-temperature: got 1.0 at temperature 0"),
     (("--temperature", "1", "--draft-temperature", "1"), "draft temperature: has no effect"),
+    (("--method", "ddtree", "--couple", "0.5"), "couple: got 0.5 at temperature 0"),
+    (("--method", "ddtree", "--couple", "2", "--temperature", "1"), "couple: got 2.0, expected 0"),
+    (("--couple", "0.5", "--temperature", "1"), "couple: has no effect with method dflash"),
     (("--method", "ddtree", "--accept", "reject"), "accept: method ddtree grows a tree"),
     (("--method", "ar"), "draft: has no effect with method ar"),
     (("--method", "ar", "--block-size", "4"), "block size: has no effect with method ar"),
@@ -97,7 +100,7 @@ def test_wrong_values(refused, family, flags, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "command: got none, expected generate, models or methods"),
+        ((), "command: got none, expected generate, calibrate, models or methods"),
         (("jump",), "COMMAND: got 'jump', expected one of '?generate'?"),
         (("models", "extra"), "arguments: got extra"),
         (("generate",), "prompt: got none, expected a text, - for standard input, or --prompt-file"),

@@ -12,18 +12,30 @@ from typing import Any, NoReturn
 LARGEST = 3e38  # a little below the largest number in single precision
 
 _GENERATE = """\
-Text streams to standard output as it is accepted. With --json standard output holds one line, a JSON object; the
-text is in it and does not stream."""
+Text streams to standard output as it is accepted. With --json standard output
+holds one line, a JSON object; the text is in it and does not stream."""
+
+_CALIBRATE = """\
+Draws answers by plain decoding under keyed noise, scores the drafter's blocks along them and fits: how far a tree trusts
+the drafter and the noise, the draft temperature that rejection accepts most, and acceptance by depth. The file
+calibration.json beside the drafter's weights is used from then on. It changes drafts, never the text."""
 
 _GENERATE_EPILOG = """\
-Lengths: --block-size counts the anchor, the last token already known (a block of 16 drafts 15 tokens; drafters that
-also predict behind the anchor draft 16). --tree-budget and --max-new-tokens do not count it. Tokens per round are the
-kept tokens of the verification passes over their number: the token that the target adds to an accepted draft counts,
-the first one, which comes from reading the prompt, does not, and neither do tokens cut off behind a stop.
+Lengths: --block-size counts the anchor, which is the last token known so far:
+16 rows draft 15 tokens, or 16 with drafters whose anchor row predicts as well.
+--tree-budget and --max-new-tokens do not count it.
 
-JSON keys: text token_ids prompt_tokens tokens rounds tokens_per_round acceptance_by_depth method model draft device
-dtype seed temperature finish_reason prefill_seconds decode_seconds tokens_per_second stages (seconds, all rounds
-together). An option that has no effect beside the others is an error."""
+Tokens per round: the kept tokens of the verification passes over the number of
+passes. The token that the target adds to an accepted draft counts; the first
+token, which comes from reading the prompt, does not, and neither do tokens cut
+off behind a stop.
+
+JSON keys: text token_ids prompt_tokens tokens rounds tokens_per_round
+acceptance_by_depth method model draft device dtype seed temperature
+finish_reason prefill_seconds decode_seconds tokens_per_second stages. The last
+holds seconds by stage, all rounds together.
+
+An option that has no effect beside the others is an error."""
 
 
 def parser() -> "Parser":
@@ -38,7 +50,16 @@ def parser() -> "Parser":
     commands = root.add_subparsers(metavar="COMMAND", title="commands")
     _generate(
         commands.add_parser(
-            "generate", help="continue a prompt", description=_GENERATE, epilog=_GENERATE_EPILOG
+            "generate",
+            help="continue a prompt",
+            description=_GENERATE,
+            epilog=_GENERATE_EPILOG,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+    )
+    _calibrate(
+        commands.add_parser(
+            "calibrate", help="fit how a drafter is used to the target's own answers", description=_CALIBRATE
         )
     )
     _table(
@@ -149,12 +170,34 @@ def _generate(parser: Parser) -> None:
         help="acceptance rule; trees know only match (default: match)",
     )
     add("--draft-temperature", metavar="T", type=_number, help="with --accept reject (default: 0.3)")
+    add(
+        "--couple",
+        metavar="X",
+        type=_number,
+        help="how far a tree trusts the target's own noise above temperature 0: 0 not at all, 1 fully"
+        " (default: by block size, or as calibrated with the drafter)",
+    )
 
     group = parser.add_argument_group("output")
     add = group.add_argument
     add("--no-stream", action="store_true", help="print the text when it is complete")
     add("--stats", action="store_true", help="print counts and times to standard error")
     add("--json", action="store_true", help="print one JSON object instead of the text")
+
+
+def _calibrate(parser: Parser) -> None:
+    parser.set_defaults(run=_run_calibrate)
+    add = parser.add_argument
+    add("--model", help="name, folder or owner/name[@revision] (default: tiny)")
+    add("--method", help="the method whose drafter and head are measured (default: ddtree)")
+    add("--draft", metavar="MODEL", help="drafter (default: the known one of model and method)")
+    add("--device", help="cpu, cuda or cuda:N (default: cpu)")
+    add("--prompts", metavar="FILE", help="JSON lines with a key prompt (default: prompts of the embedded family)")
+    add("--documents", metavar="N", type=_whole, help="answers to draw (default: 96)")
+    add("--max-new-tokens", metavar="N", type=_whole, help="tokens of an answer at most (default: 128)")
+    add("--temperature", metavar="T", type=_number, help="of the answers, above 0 (default: 1)")
+    add("--seed", metavar="N", type=_whole, help="of the answers (default: 0)")
+    add("--output", metavar="FOLDER", help="write there (default: beside the drafter's weights)")
 
 
 def _table(parser: Parser, run: Any) -> None:
@@ -184,11 +227,17 @@ def _number(text: str) -> float:
 
 
 def _no_command(_: argparse.Namespace) -> NoReturn:
-    raise ValueError("command: got none, expected generate, models or methods; see specrun --help")
+    raise ValueError("command: got none, expected generate, calibrate, models or methods; see specrun --help")
 
 
 def _run_generate(given: argparse.Namespace) -> None:
     from specrun_cli.generate import run
+
+    run(vars(given))
+
+
+def _run_calibrate(given: argparse.Namespace) -> None:
+    from specrun_cli.calibrate import run
 
     run(vars(given))
 

@@ -11,7 +11,7 @@ from specrun import DraftOptions, Engine, Generation, Piece, Sampling, load_engi
 from specrun.assemble import embedded_models
 from specrun.catalogue import catalogue
 from specrun.clock import StageClock
-from specrun.plan import round_plan
+from specrun.plan import coupling_strength, round_plan
 from specrun.state import law_plan
 from specrun_cli.prompt import read_prompt
 from specrun_cli.report import as_block, as_json
@@ -40,8 +40,9 @@ def _run(given: Mapping[str, Any]) -> None:
     options = _settings(DraftOptions, given)
     _refuse_without_effect(given, sampling)
     chosen = method(given.get("method", METHOD))
-    # for its complaints alone: they should come before a download
+    # for their complaints alone, which should come before a download
     round_plan(chosen, options, law_plan([sampling]), None, None)
+    coupling_strength(chosen, options, 0)
     model = given.get("model", MODEL)
     engine = load_engine(
         model,
@@ -84,11 +85,12 @@ def _refuse_without_effect(given: Mapping[str, Any], sampling: Sampling) -> None
                     f"{name.replace('_', '-')}: got {getattr(sampling, name)} at temperature 0, where it has no effect;"
                     " leave it out or set --temperature above 0"
                 )
-        if "draft_temperature" in given:
-            raise ValueError(
-                f"draft-temperature: got {given['draft_temperature']} at temperature 0, where it has no effect;"
-                " leave it out or set --temperature above 0"
-            )
+        for name in ("draft_temperature", "couple"):
+            if name in given:
+                raise ValueError(
+                    f"{name.replace('_', '-')}: got {given[name]} at temperature 0, where it has no effect;"
+                    " leave it out or set --temperature above 0"
+                )
     if "no_chat_template" in given:
         for name in ("system", "thinking"):
             if name in given:
