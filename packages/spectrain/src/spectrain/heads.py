@@ -24,7 +24,7 @@ from spectrain.loop import Loss
 from spectrain.objectives.dels import Fusion, fit_fusion
 from spectrain.objectives.dflash import accepted
 from spectrain.recipes import Moment, Recipe
-from spectrain.taught import offer, teach, teach_text
+from spectrain.taught import drafted, offer, teach, teach_text
 
 
 class Pair(nn.Module):
@@ -64,15 +64,20 @@ def head_objective(
     anchors: int,
     gamma: float,
     temperature_D: Tensor,
+    compiled: bool = False,
     accumulation: int = 1,
 ) -> Callable[[NumberedBatch, torch.Generator], Loss]:
-    """The objective of a run; `steps` are those of its schedule, `temperature` stands by document of the shard."""
+    """The objective of a run; `steps` are those of its schedule, `temperature` stands by document of the shard.
+
+    Compiled, all batches must have one shape; heads themselves are not compiled.
+    """
+    run = torch.compile(drafted) if compiled else drafted
 
     def objective(numbered: NumberedBatch, generator: torch.Generator) -> Loss:
         batch = numbered.batch
         places = sample_anchors(anchor_candidates(batch), anchors, generator)
         taught = (
-            teach(target, pair.drafter, batch, places, distribution=recipe.distribution)
+            teach(target, pair.drafter, batch, places, distribution=recipe.distribution, run=run)
             if recipe.backbone
             else teach_text(target, pair.drafter.config, batch, places)
         )

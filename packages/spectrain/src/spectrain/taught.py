@@ -4,8 +4,9 @@ A head sees here what it is given while decoding, and its own `block` scores the
 it will do. Letters: B rows of a batch, N anchors of a row, M = B x N blocks, which are a head's batch; others as there.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -51,11 +52,20 @@ class Scored(Generic[P]):
         return -self.scores_MKC.gather(-1, self.choice_MK[..., None]).squeeze(-1)
 
 
-def teach(target: Qwen3, drafter: DFlash, batch: Batch, anchors: Anchors, *, distribution: bool) -> Taught:
-    """Draft a block behind every anchor. With `distribution` the target's own logits of the slots come along."""
-    config = drafter.config
-    assert config.draft_vocab_size is None, "heads are trained over the target's whole vocabulary"
-    first = 0 if config.shifted else 1
+class Drafted(NamedTuple):
+    """What has to be computed of blocks: the expensive part of `teach`, in a form that a compiler takes and gives."""
+
+    hidden_MRD: Tensor
+    feature_MD: Tensor  # the fused feature before the anchor
+    base_MKV: Tensor
+    label_MR: Tensor  # of all rows, also those that draft nothing
+    trained_MR: Tensor
+    target_MKV: Tensor | None
+
+
+def drafted(target: Qwen3, drafter: DFlash, batch: Batch, anchors: Anchors, *, distribution: bool) -> Drafted:
+    """Run target and drafter."""
+    config, place_BN = drafter.config, anchors.place_BN
     blocks = make_blocks(batch, anchors, config)
     with torch.no_grad():
         memory = RowsMemory(document_mask(batch.document_BS))
@@ -63,40 +73,67 @@ def teach(target: Qwen3, drafter: DFlash, batch: Batch, anchors: Anchors, *, dis
         block_BQD = target.embed(blocks.token_BQ)
     context_BSD = drafter.context(seen.features_BQF)
     hidden_BQD = rows_behind(drafter, context_BSD, block_BQD, blocks, batch)
-    hidden_MRD = hidden_BQD.unflatten(1, (-1, config.block_size)).flatten(0, 1)
-
-    place_BN = anchors.place_BN
+    hidden_MRD = _by_block(hidden_BQD, config.block_size)
     before_BN = (place_BN - 1).clamp_min(0)
-    # positions restart with every document, so position 0 is what has nothing before it
-    begun_BN = batch.position_BS.gather(1, place_BN) > 0
-    anchor_BN = batch.token_BS.gather(1, place_BN)
     feature_BND = context_BSD.gather(1, before_BN[..., None].expand(-1, -1, context_BSD.shape[-1]))
-    head_VD = target.head_VD.detach()
     logits_MKV = None
     if distribution:
         # the row at the anchor foretells the first drafted token, whatever the layout
         row_BK = (place_BN[..., None] + torch.arange(config.num_drafted)).flatten(1)
         row_BK = row_BK.clamp_max(batch.token_BS.shape[1] - 1)
         row_BKD = seen.hidden_BQD.gather(1, row_BK[..., None].expand(-1, -1, seen.hidden_BQD.shape[-1]))
-        logits_MKV = target.logits(row_BKD).unflatten(1, (-1, config.num_drafted)).flatten(0, 1).detach()
+        logits_MKV = _by_block(target.logits(row_BKD).detach(), config.num_drafted)
+    first = 0 if config.shifted else 1
+    return Drafted(
+        hidden_MRD,
+        feature_BND.flatten(0, 1),
+        drafter.logits(hidden_MRD[:, first:], target.head_VD.detach()),
+        _by_block(blocks.label_BQ, config.block_size),
+        _by_block(blocks.trained_BQ, config.block_size),
+        logits_MKV,
+    )
 
-    def slots(value_BQ: Tensor) -> Tensor:
-        return value_BQ.unflatten(1, (-1, config.block_size)).flatten(0, 1)[:, first:]
 
+def _by_block(value_BQ: Tensor, size: int) -> Tensor:
+    """`[B, N x R, ...]` as `[B x N, R, ...]`."""
+    return value_BQ.unflatten(1, (-1, size)).flatten(0, 1)
+
+
+def teach(
+    target: Qwen3,
+    drafter: DFlash,
+    batch: Batch,
+    anchors: Anchors,
+    *,
+    distribution: bool,
+    run: Callable[..., Drafted] = drafted,
+) -> Taught:
+    """Draft a block behind every anchor. With `distribution` the target's own logits of the slots come along.
+
+    `run` is `drafted` or a compiled form of it.
+    """
+    config, place_BN = drafter.config, anchors.place_BN
+    assert config.draft_vocab_size is None, "heads are trained over the target's whole vocabulary"
+    first = 0 if config.shifted else 1
+    parts = run(target, drafter, batch, anchors, distribution=distribution)
+    before_BN = (place_BN - 1).clamp_min(0)
+    # positions restart with every document, so position 0 is what has nothing before it
+    begun_BN = batch.position_BS.gather(1, place_BN) > 0
+    anchor_BN = batch.token_BS.gather(1, place_BN)
     return Taught(
         block=DraftBlock(
-            hidden_BRD=hidden_MRD,
+            hidden_BRD=parts.hidden_MRD,
             first=first,
             anchor_B=anchor_BN.flatten(),
             before_B=torch.where(begun_BN, batch.token_BS.gather(1, before_BN), anchor_BN).flatten(),
-            feature_BD=feature_BND.flatten(0, 1),
+            feature_BD=parts.feature_MD,
             feature_valid_B=begun_BN.flatten(),
         ),
-        borrowed=Borrowed(embedding_VD=target.embedding.detach(), head_VD=head_VD),
-        base_MKV=drafter.logits(hidden_MRD[:, first:], head_VD),
-        label_MK=slots(blocks.label_BQ),
-        trained_MK=slots(blocks.trained_BQ).cumprod(dim=1).bool(),
-        target_MKV=logits_MKV,
+        borrowed=Borrowed(embedding_VD=target.embedding.detach(), head_VD=target.head_VD.detach()),
+        base_MKV=parts.base_MKV,
+        label_MK=parts.label_MR[:, first:],
+        trained_MK=parts.trained_MR[:, first:].cumprod(dim=1).bool(),
+        target_MKV=parts.target_MKV,
         document_M=batch.document_BS.gather(1, place_BN).flatten(),
     )
 
@@ -105,10 +142,8 @@ def teach_text(target: Qwen3, config: DFlashConfig, batch: Batch, anchors: Ancho
     """Blocks of text alone, for what is trained without target and drafter: all rows and logits are zero."""
     blocks = make_blocks(batch, anchors, config)
     first = 0 if config.shifted else 1
-    label_MR, trained_MR = (
-        value_BQ.unflatten(1, (-1, config.block_size)).flatten(0, 1)
-        for value_BQ in (blocks.label_BQ, blocks.trained_BQ)
-    )
+    label_MR = _by_block(blocks.label_BQ, config.block_size)
+    trained_MR = _by_block(blocks.trained_BQ, config.block_size)
     anchor_M = batch.token_BS.gather(1, anchors.place_BN).flatten()
     zero_1, count = torch.zeros(1), anchor_M.shape[0]
     label_MK = label_MR[:, first:]
