@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specmodels.attend import attend, attend_naive
+from specmodels.attend import attend, attend_naive, mask_addend
 
 # fp32 sums of at most 64 terms in another order
 TOLERANCE = 2e-6
@@ -68,3 +68,17 @@ def test_masked_rows_of_any_finite_size_do_not_leak():
     clean = attend(query, key, value, mask)
     key[:, :, 4:], value[:, :, 4:] = 1e18, 1e30
     assert torch.equal(attend(query, key, value, mask), clean)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_a_mask_made_into_an_addend_says_the_same(dtype):
+    generator = torch.Generator().manual_seed(5)
+    query = torch.randn(2, 4, 3, 8, generator=generator).to(dtype)
+    key, value = torch.randn(2, 2, 2, 6, 8, generator=generator).to(dtype)
+    mask = torch.rand(2, 3, 6, generator=generator) < 0.5
+    mask[:, :, 0] = True
+    addend = mask_addend(mask, dtype)
+    assert torch.equal(addend == 0, mask)
+    assert addend[~mask].eq(float("-inf")).all()
+    for function in (attend, attend_naive):
+        assert torch.equal(function(query, key, value, addend), function(query, key, value, mask))

@@ -6,12 +6,14 @@ from hypothesis import strategies as st
 
 from specmodels.kv import CacheMemory, ContextMemory, RowsMemory, StaticKV
 
-LAYERS, BATCH, GROUPS, CAPACITY, WIDTH = 2, 2, 2, 9, 3
+LAYERS, GROUPS, CAPACITY, WIDTH = 2, 2, 9, 3
+# one row of a batch is written in another way than several
+BATCHES = st.integers(1, 3)
 
 
-def filled(seed: int) -> StaticKV:
+def filled(seed: int, batch: int = 2) -> StaticKV:
     kv = StaticKV(
-        layers=LAYERS, batch=BATCH, kv_heads=GROUPS, capacity=CAPACITY, head_dim=WIDTH, dtype=torch.float32
+        layers=LAYERS, batch=batch, kv_heads=GROUPS, capacity=CAPACITY, head_dim=WIDTH, dtype=torch.float32
     )
     generator = torch.Generator().manual_seed(seed)
     kv.key_LBGTH.copy_(torch.randn(kv.key_LBGTH.shape, generator=generator))
@@ -19,9 +21,9 @@ def filled(seed: int) -> StaticKV:
     return kv
 
 
-def slots(count: int) -> st.SearchStrategy:
+def slots(count: int, batch: int) -> st.SearchStrategy:
     return st.lists(
-        st.permutations(range(CAPACITY)).map(lambda order: order[:count]), min_size=BATCH, max_size=BATCH
+        st.permutations(range(CAPACITY)).map(lambda order: order[:count]), min_size=batch, max_size=batch
     )
 
 
@@ -29,13 +31,13 @@ def slots(count: int) -> st.SearchStrategy:
 @given(
     seed=st.integers(0, 999), rows=st.integers(1, CAPACITY), layer=st.integers(0, LAYERS - 1), data=st.data()
 )
-def test_write_puts_each_row_where_it_belongs_and_nothing_else(seed, rows, layer, data):
-    where = data.draw(slots(rows))
-    kv = filled(seed)
+def test_write_puts_each_row_where_it_belongs_and_nothing_else(seed, batch, rows, layer, data):
+    where = data.draw(slots(rows, batch))
+    kv = filled(seed, batch)
     expected = [buffer.clone() for buffer in (kv.key_LBGTH, kv.value_LBGTH)]
-    new = torch.randn(2, BATCH, GROUPS, rows, WIDTH, generator=torch.Generator().manual_seed(seed + 1))
+    new = torch.randn(2, batch, GROUPS, rows, WIDTH, generator=torch.Generator().manual_seed(seed + 1))
     for buffer, source in zip(expected, new, strict=True):
-        for b in range(BATCH):
+        for b in range(batch):
             for row, slot in enumerate(where[b]):
                 buffer[layer, b, :, slot] = source[b, :, row]
     kv.write(layer, torch.tensor(where), new[0], new[1])
@@ -44,14 +46,14 @@ def test_write_puts_each_row_where_it_belongs_and_nothing_else(seed, rows, layer
 
 
 @settings(deadline=None)
-@given(seed=st.integers(0, 999), rows=st.integers(1, CAPACITY), data=st.data())
-def test_move_reads_all_sources_before_it_writes(seed, rows, data):
-    source, target = data.draw(slots(rows)), data.draw(slots(rows))
-    kv = filled(seed)
+@given(seed=st.integers(0, 999), batch=BATCHES, rows=st.integers(1, CAPACITY), data=st.data())
+def test_move_reads_all_sources_before_it_writes(seed, batch, rows, data):
+    source, target = data.draw(slots(rows, batch)), data.draw(slots(rows, batch))
+    kv = filled(seed, batch)
     before = [buffer.clone() for buffer in (kv.key_LBGTH, kv.value_LBGTH)]
     expected = [buffer.clone() for buffer in before]
     for buffer, old in zip(expected, before, strict=True):
-        for b in range(BATCH):
+        for b in range(batch):
             for a, z in zip(source[b], target[b], strict=True):
                 buffer[:, b, :, z] = old[:, b, :, a]
     kv.move(torch.tensor(source), torch.tensor(target))
@@ -77,10 +79,10 @@ def test_a_new_cache_is_finite_everywhere():
 
 def test_cache_memory_shows_as_many_rows_as_its_mask_has_columns():
     kv = filled(1)
-    new = torch.ones(BATCH, GROUPS, 1, WIDTH)
-    memory = CacheMemory(kv, torch.tensor([[4], [2]]), torch.ones(BATCH, 1, 6, dtype=torch.bool))
+    new = torch.ones(2, GROUPS, 1, WIDTH)
+    memory = CacheMemory(kv, torch.tensor([[4], [2]]), torch.ones(2, 1, 6, dtype=torch.bool))
     key, value = memory.join(1, new, new * 2)
-    assert key.shape == (BATCH, GROUPS, 6, WIDTH)
+    assert key.shape == (2, GROUPS, 6, WIDTH)
     assert torch.equal(key[0, :, 4], torch.ones(GROUPS, WIDTH))
     assert torch.equal(value[1, :, 2], torch.full((GROUPS, WIDTH), 2.0))
     assert key.data_ptr() == kv.key_LBGTH[1].data_ptr(), "a view of the cache, not a copy"

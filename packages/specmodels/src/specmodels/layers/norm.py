@@ -20,4 +20,9 @@ class RMSNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if x.dtype in (torch.float32, torch.float64):
             return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
-        return F.rms_norm(x.float(), self.weight.shape, None, self.eps).to(x.dtype) * self.weight
+        return unit_rms(x, self.eps) * self.weight
+
+
+def unit_rms(x: Tensor, eps: float) -> Tensor:
+    """RMSNorm without its weight: statistics in at least fp32, the result in the dtype of `x`."""
+    return F.rms_norm(x, x.shape[-1:], None, eps)

@@ -36,7 +36,7 @@ class RopeConfig:
 
 
 class Rotation(NamedTuple):
-    """Cosines and sines of some rows, ready to apply to `[B, heads, Q, H]`."""
+    """Cosines and sines of some rows; the sines of the first half of a head are negated."""
 
     cos_BQH: Tensor
     sin_BQH: Tensor
@@ -71,7 +71,10 @@ class Rope(nn.Module):
         angles = torch.arange(self.positions, dtype=torch.float32)[:, None] * frequencies[None]
         angles = torch.cat([angles, angles], dim=-1)
         self.cos_TH.copy_((angles.cos() * scale).to(device=device, dtype=dtype))
-        self.sin_TH.copy_((angles.sin() * scale).to(device=device, dtype=dtype))
+        sines = angles.sin() * scale
+        # a rotated pair is (a cos - b sin, b cos + a sin): the sign stands in the table, so that no row pays for it
+        sines[:, : self.head_dim // 2].neg_()
+        self.sin_TH.copy_(sines.to(device=device, dtype=dtype))
 
     def forward(self, positions_BQ: Tensor) -> Rotation:
         return Rotation(self.cos_TH[positions_BQ], self.sin_TH[positions_BQ])
@@ -79,9 +82,8 @@ class Rope(nn.Module):
 
 def rotate(heads_BAQH: Tensor, rotation: Rotation) -> Tensor:
     """Rotate pairs `(i, i + H/2)` of every head by the angle of its row."""
-    first, second = heads_BAQH.chunk(2, dim=-1)
-    turned = torch.cat([-second, first], dim=-1)
-    return heads_BAQH * rotation.cos_BQH[:, None] + turned * rotation.sin_BQH[:, None]
+    swapped = heads_BAQH.roll(heads_BAQH.shape[-1] // 2, dims=-1)
+    return torch.addcmul(heads_BAQH * rotation.cos_BQH[:, None], swapped, rotation.sin_BQH[:, None])
 
 
 def inverse_frequencies(config: RopeConfig, head_dim: int) -> tuple[Tensor, float]:
