@@ -34,10 +34,10 @@ def run(given: Mapping[str, Any]) -> None:
     count = given.get("documents", DOCUMENTS)
     if count < 1:
         raise ValueError(f"documents: got {count}, expected at least 1")
-    prompts = _prompts(given, model, count)
     folder = Path(given["output"]) if "output" in given else drafter_folder(model, chosen, given.get("draft"))
     if not folder.is_dir():
         raise ValueError(f"output: {folder} is no folder; name one that exists")
+    prompts = _prompts(given, model, count)
     drafting = load_engine(model, name, draft=given.get("draft"), device=given.get("device", "cpu"))
     trajectories = _trajectories(drafting, prompts, sampling)
     parts = drafting.parts

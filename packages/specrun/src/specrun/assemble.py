@@ -94,6 +94,13 @@ def embedded_models() -> dict[str, EmbeddedModel]:
     return found
 
 
+def drafter_folder(
+    model: str | Path, method: Method, draft: str | Path | None = None, *, offline: bool = False
+) -> Path:
+    """Where the drafter lies that a method gets: the named one, or the known one."""
+    return _drafter_folder(model, method, draft, offline=offline)[0]
+
+
 def _load_drafter(
     folder: Path, stated: Mapping[str, Any] | None, method: Method, target: Qwen3
 ) -> tuple[DFlash, nn.Module]:

@@ -24,7 +24,7 @@ class Sampling:
 
     def __post_init__(self) -> None:
         _check("max new tokens", self.max_new_tokens, self.max_new_tokens >= 0, "at least 0")
-        _check("temperature", self.temperature, 0 <= self.temperature < float("inf"), "a finite number of at least 0")
+        _check("temperature", self.temperature, 0 <= self.temperature <= 1e6, "a number from 0 to a million")
         _check("top-k", self.top_k, self.top_k >= 0, "at least 0 (0 keeps all)")
         _check("top-p", self.top_p, 0 < self.top_p <= 1, "a number above 0 and at most 1")
         _check("min-p", self.min_p, 0 <= self.min_p <= 1, "a number from 0 to 1")
