@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 FLAGS = [
-    (("--temperature", "-1"), "temperature: got -1.0, expected a finite number of at least 0"),
+    (("--temperature", "-1"), "temperature: got -1.0, expected a number from 0 to a million"),
     (("--temperature", "nan"), "temperature: got nan"),
     (("--temperature", "1e39"), "--temperature: got '1e39', expected a number of at most 3e.38"),
     (("--temperature", "warm"), "--temperature: got 'warm', expected a number"),
