@@ -55,7 +55,7 @@ SHAPE = HeadShape(
 RANK = 64  # of every low-rank table: a third of the width, and a fraction of the file
 CONV = ConvConfig(taps=2, group=16)
 
-BACKBONE = OptimiserConfig(matrix_lr=0.01, other_lr=1.5e-3, matrix_decay=0.02)
+BACKBONE = OptimiserConfig(matrix_lr=0.006, other_lr=8e-4, matrix_decay=0.02)
 HEAD = OptimiserConfig(matrix_lr=0.02, other_lr=4e-3)
 TEXT_STEPS = 3  # times as many steps for what sees text alone: they cost a third
 WATCHED = 32  # held-out responses of each domain that are measured
@@ -230,7 +230,7 @@ def train(setting: Setting, name: str, steps: int, *, resume: bool) -> None:
     if any(True for _ in pair.head.parameters()):
         parts.append(MixedOptimiser([pair.head], HEAD, table_rows=VOCABULARY))
     run_steps = steps if rule.backbone else steps * TEXT_STEPS
-    schedule = Schedule(steps=run_steps, warmup=min(10, run_steps - 1), decay=0.5)
+    schedule = Schedule(steps=run_steps, warmup=min(10, run_steps - 1), decay=0.75)
     after: dict[str, float] = {}
 
     def evaluate() -> dict[str, float]:
