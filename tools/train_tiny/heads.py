@@ -56,7 +56,9 @@ RANK = 64  # of every low-rank table: a third of the width, and a fraction of th
 CONV = ConvConfig(taps=2, group=16)
 
 BACKBONE = OptimiserConfig(matrix_lr=0.006, other_lr=8e-4, matrix_decay=0.02)
-HEAD = OptimiserConfig(matrix_lr=0.02, other_lr=4e-3)
+HEAD = OptimiserConfig(matrix_lr=0.02, other_lr=6e-3)
+# an offset of the hidden rows moves every logit, so it takes smaller steps than a table of scores
+HEADS_OWN = {"dblast": OptimiserConfig(matrix_lr=0.004, other_lr=1e-3)}
 TEXT_STEPS = 3  # times as many steps for what sees text alone: they cost a third
 WATCHED = 32  # held-out responses of each domain that are measured
 FUSED = 3_000  # slots that the weights of a local model are fitted on
@@ -225,10 +227,11 @@ def train(setting: Setting, name: str, steps: int, *, resume: bool) -> None:
     """Train one head, export it, load what was exported, and write the record."""
     rule, corrector = recipe(name), CORRECTOR.get(name, name)
     pair, folder = setting.pair(name), setting.folder / name
+    head_config = HEADS_OWN.get(name, HEAD)
     before = setting.lengths(pair)
     parts = [MixedOptimiser([pair.drafter], BACKBONE)] if rule.backbone else []
     if any(True for _ in pair.head.parameters()):
-        parts.append(MixedOptimiser([pair.head], HEAD, table_rows=VOCABULARY))
+        parts.append(MixedOptimiser([pair.head], head_config, table_rows=VOCABULARY))
     run_steps = steps if rule.backbone else steps * TEXT_STEPS
     schedule = Schedule(steps=run_steps, warmup=min(10, run_steps - 1), decay=0.75)
     after: dict[str, float] = {}
@@ -284,7 +287,7 @@ def train(setting: Setting, name: str, steps: int, *, resume: bool) -> None:
         head=getattr(pair.head, "config", None),
         parameters=sum(parameter.numel() for parameter in pair.head.parameters()),
         drafter=asdict(pair.drafter.config),
-        optimisers={"backbone": asdict(BACKBONE) if rule.backbone else None, "head": asdict(HEAD)},
+        optimisers={"backbone": asdict(BACKBONE) if rule.backbone else None, "head": asdict(head_config)},
         schedule=asdict(schedule),
         rows=setting.rows.batch_rows,
         row_tokens=ROW,
