@@ -9,6 +9,7 @@ import torch
 from spectrain.data import (
     PADDING,
     PackedRows,
+    concatenate,
     document_mask,
     pack,
     plan_rows,
@@ -96,3 +97,13 @@ def test_errors_say_what_to_do(tmp_path):
         read_shard(tmp_path, "train")
     with pytest.raises(ValueError, match="write the shard again"):
         dataclasses.replace(shard, domains=shard.domains[1:])
+
+
+def test_concatenated_shards_keep_every_document():
+    one, other = random_shard(5), random_shard(3, seed=1)
+    both = concatenate([one, other])
+    for index in range(8):
+        shard, place = (one, index) if index < 5 else (other, index - 5)
+        assert both.document(index).tolist() == shard.document(place).tolist()
+        assert both.prompt_lengths[index] == shard.prompt_lengths[place]
+        assert both.domains[index] == shard.domains[place]

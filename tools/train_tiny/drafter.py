@@ -19,7 +19,7 @@ from specmodels.checkpoint import load_target
 from specmodels.dflash import DFlash
 from specmodels.initialise import initialise
 from spectiny.document import TRAINED_DOMAINS
-from spectrain.data import PackedRows, Shard, read_shard, select, shard_hash
+from spectrain.data import PackedRows, Shard, concatenate, read_shard, select, shard_hash
 from spectrain.drafting import dflash_objective, greedy_acceptance
 from spectrain.loop import Loop, LoopConfig
 from spectrain.optim import MixedOptimiser, OptimiserConfig, Schedule
@@ -37,10 +37,22 @@ def watched(shard: Shard, count: int) -> Shard:
     )
 
 
+def usable(folder: Path) -> Shard:
+    """Training answers of a folder that fit a row, without library code drawn at a temperature.
+
+    That code is close to noise: it would be half of the loss, and nothing can be learnt from it.
+    """
+    shard = read_shard(folder, "train")
+    noise = (shard.domains == TRAINED_DOMAINS.index("stdlib")) & (
+        np.load(folder / "train.temperatures.npy") > 0
+    )
+    return select(shard, np.flatnonzero((shard.lengths <= ROW) & ~noise))
+
+
 def main() -> None:
     """Train; see the module's docstring."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=1_600)
+    parser.add_argument("--steps", type=int, default=1_800)
     parser.add_argument("--rows", type=int, default=10, help="packed rows of a batch")
     parser.add_argument("--anchors", type=int, default=20, help="blocks of a row")
     parser.add_argument("--gamma", type=float, default=7.0)
@@ -48,14 +60,13 @@ def main() -> None:
     parser.add_argument("--taps", type=int, nargs="+", default=list(DRAFTER.target_layers))
     parser.add_argument("--eager", action="store_true", help="do not compile")
     parser.add_argument("--target", type=Path, default=TARGET_FOLDER)
-    parser.add_argument("--data", default="rollouts", help="folder under build/tiny/")
+    parser.add_argument("--data", nargs="+", default=["rollouts"], help="folders under build/tiny/")
     parser.add_argument("--name", default="drafter", help="folder under build/tiny/")
     parser.add_argument("--resume", action="store_true")
     options = parser.parse_args()
 
-    data = BUILD / options.data
-    train, valid = read_shard(data, "train"), read_shard(data, "valid")
-    train = select(train, np.flatnonzero(train.lengths <= ROW))
+    train = concatenate([usable(BUILD / name) for name in options.data])
+    valid = read_shard(BUILD / options.data[0], "valid")
     rows = PackedRows(train, batch=options.rows, row=ROW, seed=SEED)
     target = load_target(options.target, dtype=torch.float32).requires_grad_(requires_grad=False)
     shape = replace(DRAFTER, target_layers=tuple(options.taps))
@@ -64,8 +75,12 @@ def main() -> None:
     config = OptimiserConfig(matrix_lr=options.matrix_lr, other_lr=3e-3, matrix_decay=0.02)
     schedule = Schedule(steps=options.steps, warmup=30)
     folder = BUILD / options.name
+    record = folder / "record.json"
+    if options.resume and record.is_file():  # the part that has run keeps its record
+        parts = len(list(folder.glob("record*.json")))
+        record.replace(folder / f"record-part-{parts}.json")
     write_record(
-        folder / "record.json",
+        record,
         seed=SEED,
         data={"train": shard_hash(train), "valid": shard_hash(valid)},
         sources=SOURCES,

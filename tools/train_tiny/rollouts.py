@@ -2,7 +2,8 @@
 
 Run from the root of the repository, after export.py: `python tools/train_tiny/rollouts.py`. It needs spectrain and
 tqdm. The shards go into build/tiny/rollouts/, in the corpus's format: `train` mixes temperatures, `valid` answers
-held-out prompts greedily.
+held-out prompts greedily. More of one kind goes into a folder of its own, from prompts that were not yet used:
+`--name rollouts-greedy --domains math code story --greedy --skip 1800 --responses 6000`.
 """
 
 import argparse
@@ -34,33 +35,39 @@ Job = tuple[int, list[Request]]
 Row = tuple[int, Request]  # domain and request
 
 
-def distinct(shard: Shard, domain: int, count: int) -> list[list[int]]:
-    """Prompts of a domain, each once."""
+def distinct(shard: Shard, domain: str, count: int, skip: int = 0) -> list[list[int]]:
+    """Prompts of a domain, each once, the first `skip` left out."""
     found: dict[bytes, list[int]] = {}
-    for index in np.flatnonzero(shard.domains == domain).tolist():
+    for index in np.flatnonzero(shard.domains == TRAINED_DOMAINS.index(domain)).tolist():
         prompt = shard.document(index)[: shard.prompt_lengths[index]]
         found.setdefault(prompt.tobytes(), prompt.tolist())
-        if len(found) == count:
+        if len(found) == skip + count:
             break
-    return list(found.values())
+    return list(found.values())[skip:]
 
 
-def train_rows(shard: Shard, count: int) -> list[Row]:
-    """Requests of the training split."""
+def train_rows(
+    shard: Shard, domains: list[str], count: int, skip: int, temperatures: tuple[float, ...]
+) -> list[Row]:
+    """Requests of the training split, by the shares of the chosen domains."""
     rows: list[Row] = []
-    for domain, name in enumerate(TRAINED_DOMAINS):
-        prompts = distinct(shard, domain, round(count * SHARES[name]))
+    whole = sum(SHARES[name] for name in domains)
+    for name in domains:
+        prompts = distinct(shard, name, round(count * SHARES[name] / whole), skip)
         rows += [
-            (domain, Request(prompt, TEMPERATURES[place % len(TEMPERATURES)]))
+            (TRAINED_DOMAINS.index(name), Request(prompt, temperatures[place % len(temperatures)]))
             for place, prompt in enumerate(prompts)
         ]
     return rows
 
 
-def valid_rows(shard: Shard) -> list[Row]:
+def valid_rows(shard: Shard, domains: list[str]) -> list[Row]:
     """Requests of the held-out split."""
-    domains = range(len(TRAINED_DOMAINS))
-    return [(domain, Request(prompt, 0.0)) for domain in domains for prompt in distinct(shard, domain, VALID)]
+    return [
+        (TRAINED_DOMAINS.index(name), Request(prompt, 0.0))
+        for name in domains
+        for prompt in distinct(shard, name, VALID)
+    ]
 
 
 def load(folder: Path) -> Qwen3:
@@ -116,12 +123,18 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--target", type=Path, default=TARGET_FOLDER)
     parser.add_argument("--name", default="rollouts", help="folder under build/tiny/")
+    parser.add_argument("--domains", nargs="+", default=list(TRAINED_DOMAINS), choices=TRAINED_DOMAINS)
+    parser.add_argument("--greedy", action="store_true", help="temperature 0 only, and no held-out answers")
+    parser.add_argument("--skip", type=int, default=0, help="prompts of each domain that were used before")
     options = parser.parse_args()
     out = BUILD / options.name
-    for split, rows in (
-        ("valid", valid_rows(read_shard(BUILD / "corpus", "valid"))),
-        ("train", train_rows(read_shard(BUILD / "corpus", "train"), options.responses)),
-    ):
+    temperatures = (0.0,) if options.greedy else TEMPERATURES
+    corpus = {split: read_shard(BUILD / "corpus", split) for split in ("valid", "train")}
+    plan = {} if options.greedy else {"valid": valid_rows(corpus["valid"], options.domains)}
+    plan["train"] = train_rows(
+        corpus["train"], options.domains, options.responses, options.skip, temperatures
+    )
+    for split, rows in plan.items():
         shard = decode(options.target, rows, options.workers)
         write_shard(out, split, shard)
         np.save(

@@ -6,6 +6,7 @@ Letters: B rows of a batch, S tokens of a row.
 
 import bisect
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -184,4 +185,15 @@ def select(shard: Shard, documents: npt.NDArray[np.int64]) -> Shard:
         offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
         prompt_lengths=shard.prompt_lengths[documents],
         domains=shard.domains[documents],
+    )
+
+
+def concatenate(shards: Sequence[Shard]) -> Shard:
+    """One shard of all documents, in order."""
+    lengths = np.concatenate([shard.lengths for shard in shards])
+    return Shard(
+        tokens=np.concatenate([shard.tokens for shard in shards]),
+        offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        prompt_lengths=np.concatenate([shard.prompt_lengths for shard in shards]),
+        domains=np.concatenate([shard.domains for shard in shards]),
     )
