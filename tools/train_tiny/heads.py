@@ -38,7 +38,7 @@ from specmodels.qwen3 import Qwen3
 from specrun.assemble import load_engine
 from spectiny.document import TRAINED_DOMAINS
 from spectrain.checkpoints import load_run
-from spectrain.data import PackedRows, Shard, read_shard, select, shard_hash
+from spectrain.data import PackedRows, Shard, concatenate, read_shard, select, shard_hash
 from spectrain.heads import Pair, expected_lengths, fit_local, head_objective, numbered, save_pair
 from spectrain.loop import Loop, LoopConfig
 from spectrain.optim import GroupedOptimiser, MixedOptimiser, OptimiserConfig, Schedule
@@ -130,13 +130,11 @@ class Setting:
     """What all runs share."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        data = BUILD / options.data
-        train, valid = read_shard(data, "train"), read_shard(data, "valid")
-        # as for the drafter: the few answers beyond a row are left out
-        kept = np.flatnonzero(train.lengths <= ROW)
-        self.train = select(train, kept)
+        parts = [answers(BUILD / name) for name in options.data]
+        self.train = concatenate([shard for shard, _ in parts])
+        self.temperature_D = torch.cat([temperature_D for _, temperature_D in parts])
+        valid = read_shard(BUILD / options.data[0], "valid")
         self.valid = select(valid, np.flatnonzero(valid.lengths <= ROW))
-        self.temperature_D = torch.from_numpy(np.load(data / "train.temperatures.npy")[kept])
         self.rows = PackedRows(self.train, batch=options.rows, row=ROW, seed=SEED + 1)
         self.watch = watched(self.valid, options.watched)
         self.target: Qwen3 = load_target(options.target, dtype=torch.float32).requires_grad_(
@@ -190,6 +188,14 @@ class Setting:
         """Expected tokens of a round on held-out text."""
         head: Any = pair.head
         return expected_lengths(self.target, pair.drafter, head, self.watch, TRAINED_DOMAINS, row=ROW)
+
+
+def answers(folder: Path) -> tuple[Shard, Tensor]:
+    """The answers that the drafter was trained on, and the temperature of each."""
+    shard, temperature_D = read_shard(folder, "train"), np.load(folder / "train.temperatures.npy")
+    noise = (shard.domains == TRAINED_DOMAINS.index("stdlib")) & (temperature_D > 0)
+    kept = np.flatnonzero((shard.lengths <= ROW) & ~noise)
+    return select(shard, kept), torch.from_numpy(temperature_D[kept])
 
 
 def response_tokens(shard: Shard) -> Tensor:
@@ -320,7 +326,7 @@ def main() -> None:
     parser.add_argument("--gamma", type=float, default=7.0)
     parser.add_argument("--watched", type=int, default=WATCHED, help="held-out responses of a domain")
     parser.add_argument("--target", type=Path, default=TARGET_FOLDER)
-    parser.add_argument("--data", default="rollouts", help="folder under build/tiny/")
+    parser.add_argument("--data", nargs="+", default=["rollouts"], help="folders under build/tiny/")
     parser.add_argument("--drafter", default="drafter", help="folder under build/tiny/ with the warm start")
     parser.add_argument("--name", default="heads", help="folder under build/tiny/")
     parser.add_argument("--out", type=Path, default=DATA, help="where the folders go")
