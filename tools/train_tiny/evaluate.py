@@ -93,7 +93,7 @@ def cell(counts: Counts, baseline: Counts | None) -> dict[str, Any]:
 
 def table(report: list[dict[str, Any]], names: list[str]) -> str:
     """One row per method, one column per domain, law and rule."""
-    columns = sorted({(row["accept"], row["temperature"], row["domain"]) for row in report})
+    columns = list(dict.fromkeys((row["accept"], row["temperature"], row["domain"]) for row in report))
     head = ["method", *(f"{domain} T={heat:g} {rule}" for rule, heat, domain in columns)]
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for name in names:

@@ -290,7 +290,7 @@ def train(setting: Setting, name: str, steps: int, *, resume: bool) -> None:
         data={"train": shard_hash(setting.train), "valid": shard_hash(setting.valid)},
         sources=SOURCES,
         recipe=name,
-        head=getattr(pair.head, "config", None),
+        head=asdict(pair.head.config) if hasattr(pair.head, "config") else None,
         parameters=sum(parameter.numel() for parameter in pair.head.parameters()),
         drafter=asdict(pair.drafter.config),
         optimisers={"backbone": asdict(BACKBONE) if rule.backbone else None, "head": asdict(head_config)},
