@@ -42,7 +42,7 @@ from spectrain.data import PackedRows, Shard, concatenate, read_shard, select, s
 from spectrain.heads import Pair, expected_lengths, fit_local, head_objective, numbered, save_pair
 from spectrain.loop import Loop, LoopConfig
 from spectrain.optim import GroupedOptimiser, MixedOptimiser, OptimiserConfig, Schedule
-from spectrain.recipes import RECIPES, recipe
+from spectrain.recipes import RECIPES, Recipe, recipe
 from spectrain.record import write_record
 
 SHAPE = HeadShape(
@@ -144,6 +144,7 @@ class Setting:
         self.folder: Path = BUILD / options.name
         self.anchors, self.gamma, self.compiled = options.anchors, options.gamma, not options.eager
         self.target_folder: Path = options.target
+        self._before: dict[bool, dict[str, float]] = {}
         self.out: Path = options.out
 
     def pair(self, name: str) -> Pair:
@@ -184,8 +185,14 @@ class Setting:
             compiled=self.compiled,
         )
 
+    def before(self, rule: Recipe, pair: Pair) -> dict[str, float]:
+        """Expected tokens of a round before any training: fresh heads correct nothing, so all of them start alike."""
+        if rule.backbone not in self._before:
+            self._before[rule.backbone] = self.lengths(pair)
+        return self._before[rule.backbone]
+
     def lengths(self, pair: Pair) -> dict[str, float]:
-        """Expected tokens of a round on held-out text."""
+        """Expected tokens of a round on held-out text, by domain."""
         head: Any = pair.head
         return expected_lengths(self.target, pair.drafter, head, self.watch, TRAINED_DOMAINS, row=ROW)
 
@@ -234,7 +241,7 @@ def train(setting: Setting, name: str, steps: int, *, resume: bool) -> None:
     rule, corrector = recipe(name), CORRECTOR.get(name, name)
     pair, folder = setting.pair(name), setting.folder / name
     head_config = HEADS_OWN.get(name, HEAD)
-    before = setting.lengths(pair)
+    before = setting.before(rule, pair)
     parts = [MixedOptimiser([pair.drafter], BACKBONE)] if rule.backbone else []
     if any(True for _ in pair.head.parameters()):
         parts.append(MixedOptimiser([pair.head], head_config, table_rows=VOCABULARY))
