@@ -46,7 +46,14 @@ def read(table_VR: Tensor, candidates: Candidates) -> Readout:
     ids = candidates.ids_BKC
     if ids is None:
         return Readout(None, table_VR, None)
+    if _shared(ids):
+        return Readout(None, F.embedding(ids[0, 0], table_VR), None)
     return Readout(F.embedding(ids, table_VR).float(), None, None)
+
+
+def _shared(ids_BKC: Tensor) -> bool:
+    """Whether one list of ids stands for all slots: a reduced vocabulary as a whole, expanded and not copied."""
+    return ids_BKC.stride()[:2] == (0, 0)
 
 
 def read_widened(head_VD: Tensor, widen_DR: Tensor, candidates: Candidates) -> Readout:
@@ -54,5 +61,7 @@ def read_widened(head_VD: Tensor, widen_DR: Tensor, candidates: Candidates) -> R
     ids = candidates.ids_BKC
     if ids is None:
         return Readout(None, head_VD, widen_DR)
+    if _shared(ids):
+        return Readout(None, F.embedding(ids[0, 0], head_VD), widen_DR)
     rows = torch.matmul(F.embedding(ids, head_VD), widen_DR.to(head_VD.dtype))
     return Readout(rows.float(), None, None)

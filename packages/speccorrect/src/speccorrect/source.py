@@ -4,7 +4,7 @@ A head pops what it uses; whoever opened the checkpoint refuses it if anything i
 claimed exactly once, without a central list.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -23,6 +23,9 @@ class HeadShape:
     block_size: int  # rows of a block, anchor included
     shifted: bool  # the anchor's own row scores the first token
     norm_eps: float = 1e-6  # of the drafter's norms, which heads with norms of their own share
+    layout_stated: bool = (
+        True  # false where a checkpoint is silent on `shifted`: its family's habit was taken
+    )
 
     @property
     def slots(self) -> int:
@@ -37,6 +40,9 @@ class HeadSource:
     shape: HeadShape
     config: dict[str, Any] = field(default_factory=dict)
     tensors: dict[str, Tensor] = field(default_factory=dict)
+    draft_ids_v: Tensor | None = (
+        None  # target ids of a reduced drafter vocabulary, rising; None is the target's
+    )
 
     def take_key(self, key: str, kind: type[T], default: T | None = None) -> T:
         """A config value of type `kind`; without a default a missing key is an error."""
@@ -71,10 +77,27 @@ class HeadSource:
             raise ValueError(f"tensor {found[0]}: got shape {list(tensor.shape)}, expected {list(shape)}")
         return tensor
 
-    def fill(self, module: nn.Module, names: Mapping[str, tuple[str, ...]]) -> None:
-        """Load every parameter and buffer of `module`; `names` maps ours to the public spellings."""
+    def fill(
+        self, module: nn.Module, names: Mapping[str, tuple[str, ...]], *, drafted: Collection[str] = ()
+    ) -> None:
+        """Load every parameter and buffer of `module`; `names` maps ours to the public spellings.
+
+        Tables among `drafted` have a row per token of the drafter's vocabulary. A reduced one is spread over the target's:
+        candidates carry target ids, so the rows of zeros in between are never read.
+        """
         own = module.state_dict()
         missing = sorted(set(own) ^ set(names))
         assert not missing, f"tensor-name map and module disagree on {missing}"
-        loaded = {ours: self.take_tensor(public, tuple(own[ours].shape)) for ours, public in names.items()}
+        loaded = {
+            ours: self._spread(public, tuple(own[ours].shape))
+            if ours in drafted
+            else self.take_tensor(public, tuple(own[ours].shape))
+            for ours, public in names.items()
+        }
         module.load_state_dict({ours: tensor.to(own[ours].dtype) for ours, tensor in loaded.items()})
+
+    def _spread(self, names: tuple[str, ...], shape: tuple[int, ...]) -> Tensor:
+        if self.draft_ids_v is None:
+            return self.take_tensor(names, shape)
+        rows = self.take_tensor(names, (self.draft_ids_v.shape[0], *shape[1:]))
+        return rows.new_zeros(shape).index_copy(0, self.draft_ids_v.to(rows.device), rows)

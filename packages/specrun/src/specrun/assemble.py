@@ -113,9 +113,18 @@ def _load_drafter(
         block_size=drafter.config.block_size,
         shifted=drafter.config.shifted,
         norm_eps=drafter.config.norm_eps,
+        layout_stated=checkpoint.layout_stated,
     )
-    source = HeadSource(shape, dict(checkpoint.leftover_config), dict(checkpoint.leftover_tensors))
-    name, head = claim_head(source)
+    source = HeadSource(
+        shape,
+        dict(checkpoint.leftover_config),
+        dict(checkpoint.leftover_tensors),
+        drafter.draft_to_target_v,
+    )
+    try:
+        name, head = claim_head(source)
+    except ValueError as error:
+        raise ValueError(f"{folder}: {error}") from error
     # whatever neither the drafter nor the head took is reported by name
     checkpoint.claimed(
         tensors=checkpoint.leftover_tensors.keys() - source.tensors.keys(),

@@ -216,6 +216,10 @@ def _claims(config: Mapping[str, Any], tensors: frozenset[str]) -> bool:
 
 
 def _load(source: HeadSource) -> DSpark:
+    if not source.shape.layout_stated:
+        raise ValueError(
+            "config key 'sample_from_anchor': missing, expected true or false: the layout of the slots; state it"
+        )
     projector = source.take_key("projector_type", str, PROJECTOR)
     if projector != PROJECTOR:
         raise ValueError(f"config key 'projector_type': got {projector!r}, expected {PROJECTOR!r}")
@@ -244,7 +248,7 @@ def _load(source: HeadSource) -> DSpark:
         shifted=source.shape.shifted,
     )
     module = DSpark(config)
-    source.fill(module, _names(config))
+    source.fill(module, _names(config), drafted=("readout",))
     return module
 
 

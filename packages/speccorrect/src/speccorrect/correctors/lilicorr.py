@@ -216,17 +216,27 @@ TENSORS = (
     ("layers.{i}.attention_in.weight", "layers.{i}.attn.in_proj_weight"),
     ("layers.{i}.attention_in.bias", "layers.{i}.attn.in_proj_bias"),
 )
+# The same modules as servers name them, accepted and never written.
+OTHER_NAMES = {
+    "feature_mlp.0": "feature_norm",
+    "feature_mlp.1": "feature_mlp.up_proj",
+    "feature_mlp.3": "feature_mlp.down_proj",
+    "layers.{i}.mlp.0": "layers.{i}.mlp.up_proj",
+    "layers.{i}.mlp.2": "layers.{i}.mlp.down_proj",
+}
 
 
 def _names(module: LiLiCorr) -> dict[str, tuple[str, ...]]:
     """Our tensor names with the public ones."""
     kinds = [
-        (f"{ours}.{kind}", f"{theirs}.{kind}") for ours, theirs in MODULES for kind in ("weight", "bias")
+        (f"{ours}.{kind}", *(f"{public}.{kind}" for public in (theirs, OTHER_NAMES.get(theirs)) if public))
+        for ours, theirs in MODULES
+        for kind in ("weight", "bias")
     ]
     own = module.state_dict()
     return {
-        name: (PREFIX + theirs.replace("{i}", str(layer)),)
-        for ours, theirs in (*TENSORS, *kinds)
+        name: tuple(PREFIX + public.replace("{i}", str(layer)) for public in theirs)
+        for ours, *theirs in (*TENSORS, *kinds)
         for layer in range(module.config.num_layers if "{i}" in ours else 1)
         if (name := ours.replace("{i}", str(layer))) in own
     }
@@ -242,6 +252,10 @@ def _load(source: HeadSource) -> LiLiCorr:
     if not source.take_key("lilicorr_enabled", bool, default=True):
         raise ValueError(
             "config key 'lilicorr_enabled': got False, expected True; remove the head's keys and tensors"
+        )
+    if source.take_key("has_own_lm_head", bool, default=False):
+        raise ValueError(
+            "config key 'has_own_lm_head': got True, expected False: candidates are the target's"
         )
     kind = source.take_key("projector_type", str, default="lilicorr")
     if kind != "lilicorr":

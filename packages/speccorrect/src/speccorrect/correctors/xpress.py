@@ -178,7 +178,7 @@ def _load(source: HeadSource) -> XPress:
     if rows != source.shape.block_size:
         raise ValueError(f"config key 'xpress_block_size': got {rows}, expected {source.shape.block_size}")
     module = XPress(XPressConfig(shape=source.shape, rank=rank, mlp_width=mlp_width, passes=passes))
-    source.fill(module, NAMES)
+    source.fill(module, NAMES, drafted=("readout_VR",))
     return module
 
 

@@ -16,6 +16,8 @@ from specmodels.qwen3.config import Qwen3Config
 
 # keys in these mappings count as if they stood at the top
 SECTIONS: Final = ("dflash_config", "dspark_config")
+# by any of these a file says which token a slot scores
+LAYOUT_KEYS: Final = ("sample_from_anchor", "shift_label", "dspark_bonus_anchor")
 
 # ours, theirs, another spelling of theirs
 _OUTSIDE: Final = (
@@ -66,6 +68,7 @@ def config_from_keys(keys: Keys, target: Qwen3Config) -> DFlashConfig:
     softcap = keys.number("final_logit_softcapping", default=None)
     reduced = keys.integer("draft_vocab_size", default=target.vocab_size)
     rope = rope_from_keys(keys, max_positions=positions)
+    shifted = _shifted(keys)
     config = DFlashConfig(
         hidden_size=hidden,
         intermediate_size=keys.integer("intermediate_size"),
@@ -77,11 +80,11 @@ def config_from_keys(keys: Keys, target: Qwen3Config) -> DFlashConfig:
         max_positions=rope.reach(positions),
         layers=_layers(keys, layers),
         attention_bias=keys.flag("attention_bias", default=False),
-        block_size=keys.integer("block_size", "dspark_block_size", least=2),
+        block_size=_block_size(keys, shifted),
         mask_token_id=keys.integer("mask_token_id", "noise_token_id", "dspark_noise_token_id", least=0),
         target_layers=_target_layers(keys, target.num_layers, layers),
         target_hidden_size=target_hidden,
-        shifted=_shifted(keys),
+        shifted=shifted,
         embedding_scale=_positive(keys, "input_embedding_scale"),
         output_multiplier=_positive(keys, "output_multiplier"),
         softcap=None if softcap is None or softcap <= 0 else softcap,
@@ -99,10 +102,6 @@ def config_from_keys(keys: Keys, target: Qwen3Config) -> DFlashConfig:
 
 def _refuse(keys: Keys) -> None:
     """Options that change what a drafter computes and that this one does not have."""
-    if keys.has("speculators_model_type", "transformer_layer_config"):
-        raise ValueError(
-            f"{keys.origin}: got a speculators config, expected the layout of z-lab; convert the drafter"
-        )
     keys.only("model_type", "qwen3", reason="only Qwen3-shaped drafters are supported")
     keys.only("quantization_config", reason="quantised weights are not supported")
     keys.only("hidden_act", "silu", reason="only the gated SiLU block is supported")
@@ -116,6 +115,11 @@ def _refuse(keys: Keys) -> None:
     keys.only(
         "tie_word_embeddings", False, True, reason="it is true or false"
     )  # without effect: no own table
+    keys.only("use_thresh_head_two_model", False, reason="AdaFlash's head of lengths is not supported yet")
+    if keys.has("thresh_head_direct_len", "thresh_head_bottleneck_dim"):
+        raise ValueError(
+            f"{keys.origin}: thresh_head_*: got keys of AdaFlash's head of lengths, expected none: it is not supported yet"
+        )
     keys.only("use_aux_hidden_state", True, reason="a drafter without target features is not supported")
     keys.take("mask_token", default=None)  # the id says it; see mask_token_id
 
@@ -197,7 +201,11 @@ def _shifted(keys: Keys) -> bool:
     """Whether slot k scores the token after its own position; no tensor tells, so silence is trusted only where it is defined."""
     projector = keys.peek("projector_type")
     kinds = keys.peek("architectures") or []
-    needed = {"domino": "shift_label", "dspark": "sample_from_anchor"}.get(projector or "")
+    needed = {
+        "domino": "shift_label",
+        "causal_v5": "shift_label",
+        "dspark": "sample_from_anchor",
+    }.get(projector or "")
     if needed is None and any("DSpark" in str(kind) or "Domino" in str(kind) for kind in kinds):
         needed = "sample_from_anchor" if "DSpark" in str(kinds) else "shift_label"
     shifted = keys.flag("sample_from_anchor", "shift_label", default=None)
@@ -213,6 +221,27 @@ def _shifted(keys: Keys) -> bool:
             f"{keys.origin}: {needed}: missing, expected true or false: the layout of the slots; state it"
         )
     return bool(shifted)
+
+
+def _block_size(keys: Keys, shifted: bool) -> int:
+    """Rows of a block. xPress may name them for its mixer alone, or say how many tokens they draft."""
+    size = keys.integer("block_size", "dspark_block_size", default=None, least=2)
+    drafted = keys.integer("num_speculative_steps", default=None)
+    mixed = keys.peek("xpress_block_size")  # the head takes it, and compares
+    if size is None and isinstance(mixed, int) and mixed > 1:
+        size = mixed
+    if size is None and drafted is not None:
+        size = drafted if shifted else drafted + 1
+    if size is None:
+        raise ValueError(
+            f"{keys.origin}: block_size: missing, expected the rows of a block; add it to the file"
+        )
+    if drafted is not None and drafted != (size if shifted else size - 1):
+        raise ValueError(
+            f"{keys.origin}: num_speculative_steps: got {drafted}, expected {size if shifted else size - 1} "
+            f"for a block of {size} rows"
+        )
+    return size
 
 
 def _conv(keys: Keys, hidden: int) -> ConvConfig | None:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from specmodels.checkpoint import dflash as dflash_layout
 from specmodels.checkpoint import qwen3 as qwen3_layout
+from specmodels.checkpoint import speculators
 from specmodels.checkpoint.files import TensorFolder, dtype_of, read_json
 from specmodels.checkpoint.keymap import Row, spelling
 from specmodels.checkpoint.keys import Keys, require_none_left
@@ -61,6 +62,7 @@ class DrafterCheckpoint:
     leftover_config: Mapping[
         str, Any
     ]  # keys of `dflash_config` and `dspark_config` stand beside those of the top level
+    layout_stated: bool  # whether the file or the caller said which token a slot scores, and not silence
     origin: str  # the folder, for messages
 
     def claimed(self, *, tensors: Iterable[str] = (), keys: Iterable[str] = ()) -> "DrafterCheckpoint":
@@ -101,7 +103,11 @@ def load_drafter(
 ) -> DrafterCheckpoint:
     """A DFlash drafter for a target; `stated` says what a file leaves unsaid, such as `sample_from_anchor`."""
     origin = folder / "config.json"
-    keys = Keys(read_json(origin), str(origin), sections=dflash_layout.SECTIONS, stated=stated)
+    public = read_json(origin)
+    if speculators.applies(public):
+        public = speculators.to_zlab(public, str(origin), stated)
+    keys = Keys(public, str(origin), sections=dflash_layout.SECTIONS, stated=stated)
+    layout_stated = keys.has(*dflash_layout.LAYOUT_KEYS)
     dtype = _dtype(keys, dtype)
     config = dflash_layout.config_from_keys(keys, target)
     if (folder / "mask_embedding.pt").exists():
@@ -109,12 +115,15 @@ def load_drafter(
     with torch.device("meta"):
         model = DFlash(config)
     source = _Source(folder)
+    source.refuse_prefix("thresh_head_two_model.", "AdaFlash's head of lengths is not supported yet")
     source.drop("t2d")  # the membership mask says nothing that d2t does not
     wanted = dict(model.state_dict())
     ids = None
     if config.draft_vocab_size is not None:
         del wanted["draft_to_target_v"]
         ids = _absolute_ids(source, config.draft_vocab_size, target.vocab_size)
+    else:
+        source.drop_zeros("d2t")
     tensors = source.claim(wanted, dflash_layout.rows(config), device=device, dtype=dtype)
     if ids is not None:
         tensors["draft_to_target_v"] = ids.to(device)
@@ -122,6 +131,7 @@ def load_drafter(
         drafter=_filled(model, tensors, device=device, dtype=dtype),
         leftover_tensors=source.left(),
         leftover_config=keys.left(),
+        layout_stated=layout_stated,
         origin=str(folder),
     )
 
@@ -154,6 +164,25 @@ class _Source:
                 f"{self.origin}: {name}: got other values than {of}, expected the same; the config ties them"
             )
         self.drop(name)
+
+    def drop_zeros(self, name: str) -> None:
+        """Forget offsets of a vocabulary that is the target's own."""
+        if name not in self._file_name:
+            return
+        if bool(self.files.read(self._file_name[name]).any()):
+            raise ValueError(
+                f"{self.origin}: {name}: got offsets, expected none or zeros: config.json names no reduced "
+                "draft_vocab_size"
+            )
+        self.drop(name)
+
+    def refuse_prefix(self, prefix: str, reason: str) -> None:
+        """Raise for tensors of a part that is known and not supported."""
+        found = sorted(name for name in self._file_name if name.startswith(prefix))
+        if found:
+            raise ValueError(
+                f"{self.origin}: {found[0]}: got {len(found)} such tensor(s), expected none; {reason}"
+            )
 
     def take(self, name: str) -> Tensor:
         """Claim one tensor by its public name, as it is stored."""
