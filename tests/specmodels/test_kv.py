@@ -29,7 +29,11 @@ def slots(count: int, batch: int) -> st.SearchStrategy:
 
 @settings(deadline=None)
 @given(
-    seed=st.integers(0, 999), rows=st.integers(1, CAPACITY), layer=st.integers(0, LAYERS - 1), data=st.data()
+    seed=st.integers(0, 999),
+    batch=BATCHES,
+    rows=st.integers(1, CAPACITY),
+    layer=st.integers(0, LAYERS - 1),
+    data=st.data(),
 )
 def test_write_puts_each_row_where_it_belongs_and_nothing_else(seed, batch, rows, layer, data):
     where = data.draw(slots(rows, batch))
