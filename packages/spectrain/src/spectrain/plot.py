@@ -36,7 +36,7 @@ def plot(logs: Mapping[str, Path], path: Path) -> None:
             axes.plot(
                 steps, values, label=name, linewidth=1.0, marker="o" if measured else None, markersize=3
             )
-        axes.set(title=title, xlabel="step")
+        axes.set(title=title, xlabel="step", yscale="log")
         axes.grid(visible=True, linewidth=0.3)
         axes.legend(fontsize="small")
     path.parent.mkdir(parents=True, exist_ok=True)
