@@ -134,9 +134,9 @@ assert "site-packages" in speccorrect.__file__, f"imported from the checkout: {s
 
 @nox.session
 def parity(session: nox.Session) -> None:
-    """Public implementations as oracles: transformers, and the package dflash without what it pins."""
+    """Public implementations as oracles: transformers, and dflash and speculators without what they pin."""
     install_packages(session, "pytest", "hypothesis", "transformers")
-    session.install("--no-compile", "--no-deps", "dflash==0.1.0")
+    session.install("--no-compile", "--no-deps", "dflash==0.1.0", "speculators==0.9.0")
     session.run("pytest", "-m", "parity and not gpu and not net", *session.posargs, env=CPU_ONLY)
 
 

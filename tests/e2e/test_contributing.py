@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from doubles.tiny import dflash_config, qwen3_config, tiny_drafter, tiny_target
+
 from speccorrect import correctors, registry
 from speccorrect.source import HeadShape, HeadSource
 from specrun.config import Sampling
 from specrun.engine import Engine
 from specrun.methods import method, methods
+
+from doubles.tiny import dflash_config, qwen3_config, tiny_drafter, tiny_target
 
 GUIDE = Path(__file__).parents[2] / "CONTRIBUTING.md"
 

@@ -11,7 +11,15 @@ from specrun.calibration import read_calibration
 from specrun.config import Sampling
 from specrun.engine import Engine
 from specrun.methods import method
-from spectrain.calibrate import Seen, Trajectory, best_draft_temperature, fit, fit_coupling, greedy_acceptance, observe
+from spectrain.calibrate import (
+    Seen,
+    Trajectory,
+    best_draft_temperature,
+    fit,
+    fit_coupling,
+    greedy_acceptance,
+    observe,
+)
 
 SEED, TEMPERATURE = 11, 0.8
 
@@ -24,7 +32,9 @@ def drawn():
     sampling = Sampling(max_new_tokens=30, temperature=TEMPERATURE, seed=SEED, stop_ids=())
     answers = Engine(target, method("ar")).generate_batch(prompts, sampling)
     trajectories = [
-        Trajectory(prompt=prompt, response=answer.token_ids, seed=SEED, request=index, temperature=TEMPERATURE)
+        Trajectory(
+            prompt=prompt, response=answer.token_ids, seed=SEED, request=index, temperature=TEMPERATURE
+        )
         for index, (prompt, answer) in enumerate(zip(prompts, answers, strict=True))
     ]
     return target, drafter, trajectories
@@ -46,12 +56,17 @@ def test_reconstructed_noise_explains_every_token(drawn):
             # anchors stand at every response token but the last, so the first drafted token is one further
             first = len(item.prompt) + row
             for slot in range(int(seen.known_MK[row].sum())):
-                assert int((logits[first + slot] + seen.noise_MKC[row, slot]).argmax()) == seen.place_MK[row, slot]
+                assert (
+                    int((logits[first + slot] + seen.noise_MKC[row, slot]).argmax())
+                    == seen.place_MK[row, slot]
+                )
                 expected = law[first + slot, seen.place_MK[row, slot]]
                 torch.testing.assert_close(seen.target_MK[row, slot], expected, atol=1e-4, rtol=0)
 
 
-def synthetic(trust: float, noise: float, other: float, rows: int = 3000, slots: int = 3, count: int = 8) -> Seen:
+def synthetic(
+    trust: float, noise: float, other: float, rows: int = 3000, slots: int = 3, count: int = 8
+) -> Seen:
     """Slots whose token is drawn from the very model that is fitted."""
     generator = torch.Generator().manual_seed(0)
     scores = torch.log_softmax(2 * torch.randn(rows, slots, count, generator=generator), dim=-1)
@@ -66,7 +81,9 @@ def test_fit_recovers_the_tables():
     fitted = fit_coupling(synthetic(trust=0.6, noise=0.8, other=-1.0))
     middle = slice(1, 4)  # the outer bins are nearly empty here and stay near their depth's values
     for table, expected in ((fitted.trust_KX, 0.6), (fitted.noise_KX, 0.8), (fitted.other_KX, -1.0)):
-        torch.testing.assert_close(table[:, middle], torch.full_like(table[:, middle], expected), atol=0.15, rtol=0)
+        torch.testing.assert_close(
+            table[:, middle], torch.full_like(table[:, middle], expected), atol=0.15, rtol=0
+        )
 
 
 def test_coupled_scores_are_log_probabilities_with_the_other_class():
@@ -120,7 +137,9 @@ def test_file_round_trip_and_bad_files(tmp_path, drawn):
 def test_calibrated_engine_keeps_the_text(drawn):
     target, drafter, trajectories = drawn
     none = corrector_spec("none").new(HeadShape(hidden_size=1, vocab_size=1, block_size=2, shifted=False))
-    made = fit(observe(target, drafter, none, trajectories, candidates=8), documents=3, temperature=TEMPERATURE)
+    made = fit(
+        observe(target, drafter, none, trajectories, candidates=8), documents=3, temperature=TEMPERATURE
+    )
     engine = Engine(target, method("ddtree"), drafter=drafter, corrector=none, calibration=made)
     assert engine.parts.coupling is made.coupling
     sampling = Sampling(max_new_tokens=30, temperature=TEMPERATURE, seed=SEED, stop_ids=())
