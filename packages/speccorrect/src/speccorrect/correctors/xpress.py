@@ -75,21 +75,21 @@ class XPress(nn.Module):
     def prepare(self, block: DraftBlock, borrowed: Borrowed, candidates: Candidates) -> Mixed:
         del borrowed
         rows, size = block.hidden_BRD.shape[1], self.config.shape.block_size
-        assert rows == size, (
-            f"xpress: a block of {rows} rows, expected {size}: mean and mixer are of the whole block"
-        )
+        assert rows <= size, f"xpress: a block of {rows} rows, expected at most the {size} of the mixer"
         hidden_BQD = block.hidden_BRD.to(self.hidden_RD.dtype)
         own, mean, _ = self.input_weight.chunk(3, dim=1)
         fixed_BQR = F.linear(F.linear(hidden_BQD, self.hidden_RD), own)
         fixed_BQR = fixed_BQR + F.linear(F.linear(hidden_BQD.mean(dim=1, keepdim=True), self.mean_RD), mean)
-        identity = torch.eye(rows, dtype=self.mixer_RQQ.dtype, device=self.mixer_RQQ.device)
+        # a shorter block takes the mixer's leading corner: rows are mixed with earlier ones alone
+        mixer_RQQ = self.mixer_RQQ[:, :rows, :rows]
+        identity = torch.eye(rows, dtype=mixer_RQQ.dtype, device=mixer_RQQ.device)
         known = [block.before_B] * block.first + [block.anchor_B]
         return Mixed(
             candidates=candidates,
             first=block.first,
             fixed_BQR=fixed_BQR,
             known_BF=torch.stack(known, dim=1),
-            mixer_QQR=(self.mixer_RQQ.tril() + identity).permute(1, 2, 0).contiguous(),
+            mixer_QQR=(mixer_RQQ.tril() + identity).permute(1, 2, 0).contiguous(),
             readout=read(self.readout_VR, candidates),
         )
 
