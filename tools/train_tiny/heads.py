@@ -55,10 +55,14 @@ SHAPE = HeadShape(
 RANK = 64  # of every low-rank table: a third of the width, and a fraction of the file
 CONV = ConvConfig(taps=2, group=16)
 
-BACKBONE = OptimiserConfig(matrix_lr=0.006, other_lr=8e-4, matrix_decay=0.02)
-HEAD = OptimiserConfig(matrix_lr=0.02, other_lr=6e-3)
-# an offset of the hidden rows moves every logit, so it takes smaller steps than a table of scores
-HEADS_OWN = {"dblast": OptimiserConfig(matrix_lr=0.004, other_lr=1e-3)}
+BACKBONE = OptimiserConfig(matrix_lr=0.005, other_lr=8e-4, matrix_decay=0.02)
+# heads are fresh and have a few hundred steps to go
+HEAD = OptimiserConfig(matrix_lr=0.04, other_lr=0.012)
+HEADS_OWN = {
+    # an offset of the hidden rows moves every logit, so it takes smaller steps than a table of scores
+    "dblast": OptimiserConfig(matrix_lr=0.005, other_lr=1e-3),
+    "lilicorr": OptimiserConfig(matrix_lr=0.02, other_lr=6e-3),
+}
 TEXT_STEPS = 3  # times as many steps for what sees text alone: they cost a third
 WATCHED = 32  # held-out responses of each domain that are measured
 FUSED = 3_000  # slots that the weights of a local model are fitted on
@@ -246,7 +250,7 @@ def train(setting: Setting, name: str, steps: int, *, resume: bool) -> None:
     if any(True for _ in pair.head.parameters()):
         parts.append(MixedOptimiser([pair.head], head_config, table_rows=VOCABULARY))
     run_steps = steps if rule.backbone else steps * TEXT_STEPS
-    schedule = Schedule(steps=run_steps, warmup=min(10, run_steps - 1), decay=0.75)
+    schedule = Schedule(steps=run_steps, warmup=min(10, run_steps - 1), decay=0.6)
     after: dict[str, float] = {}
 
     def evaluate() -> dict[str, float]:
@@ -327,7 +331,7 @@ def main() -> None:
     parser.add_argument(
         "--minutes", type=float, help="instead of --steps: mean time of a method, measured first"
     )
-    parser.add_argument("--rows", type=int, default=6, help="packed rows of a batch")
+    parser.add_argument("--rows", type=int, default=4, help="packed rows of a batch")
     parser.add_argument("--anchors", type=int, default=16, help="blocks of a row")
     parser.add_argument("--eager", action="store_true", help="do not compile")
     parser.add_argument("--gamma", type=float, default=7.0)
