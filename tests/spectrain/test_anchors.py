@@ -105,21 +105,23 @@ def test_training_mask_equals_loops(kind, count):
     batch, config = packed(), dflash_config(TARGET)
     anchors = drawn(batch, count)
     blocks = make_blocks(batch, anchors, config)
-    mask = training_mask(kind, blocks, batch.document_BS, batch.position_BS)
+    mask = training_mask(kind, blocks, batch.document_BS, batch.position_BS).tolist()
+    documents, places = batch.document_BS.tolist(), anchors.place_BN.tolist()
     size, row = config.block_size, batch.token_BS.shape[1]
     window = math.inf if kind.window is None else kind.window
     for b in range(2):
-        for q in range(mask.shape[1]):
+        for q, seen_T in enumerate(mask[b]):
             n, k = divmod(q, size)
-            anchor = int(anchors.place_BN[b, n])
-            for t in range(mask.shape[2]):
+            anchor = places[b][n]
+            assert len(seen_T) == row + size * len(places[b])
+            for t, found in enumerate(seen_T):
                 if t < row:
-                    same = bool(batch.document_BS[b, t] == batch.document_BS[b, anchor])
+                    same = documents[b][t] == documents[b][anchor]
                     seen = same and t < anchor and anchor + k - t < window
                 else:
                     other, j = divmod(t - row, size)
                     seen = other == n and abs(j - k) < window and (j <= k or not kind.causal)
-                assert bool(mask[b, q, t]) == seen, (b, q, t)
+                assert found == seen, (b, q, t)
 
 
 def hidden_of(batch, anchors, features, token_change=None):
