@@ -54,7 +54,8 @@ def main() -> None:
         save_drafter(filled(DFlash(DRAFTER), run / "last.pt"), TARGET, folder, dtype=torch.bfloat16)
     if options.out is None:
         RECORDS.mkdir(parents=True, exist_ok=True)
-        shutil.copy(run / "record.json", RECORDS / f"{options.what}.json")
+        for record in run.glob("record*.json"):  # one for each part of a run that was resumed
+            shutil.copy(record, RECORDS / record.name.replace("record", options.what))
         shutil.copy(run / "log.jsonl", RECORDS / f"{options.what}.jsonl")
 
 
