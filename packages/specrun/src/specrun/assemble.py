@@ -149,7 +149,7 @@ def _drafter_folder(
         inside = {
             f"{name}-{corrector}": folder for name, item in embedded.items() for corrector, folder in item.drafters.items()
         }
-        return inside.get(str(draft)) or resolve(draft, offline=offline), None
+        return inside.get(str(draft)) or resolve(draft, offline=offline), _known_of(str(draft))
     if str(model) in embedded:
         drafters = embedded[str(model)].drafters
         if method.corrector not in drafters:
@@ -162,6 +162,12 @@ def _drafter_folder(
         raise ValueError(f"draft: none is known for {model}, expected a folder or owner/name; name one with --draft")
     known = known_drafter(str(model), "dflash" if method.corrector == "none" else method.corrector)
     return resolve(known.repo, revision=known.revision, offline=offline), known.stated
+
+
+def _known_of(draft: str) -> Mapping[str, Any] | None:
+    """What the files of a known repository leave unsaid, by whichever revision it is named."""
+    known = [drafter for model in KNOWN_MODELS.values() for drafter in model.drafters.values()]
+    return next((drafter.stated for drafter in known if drafter.repo == draft.partition("@")[0]), None)
 
 
 def _template(folder: Path) -> Any:
