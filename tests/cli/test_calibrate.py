@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+
 from specrun import load_engine
 from specrun_cli import main as entry
 
@@ -16,7 +17,9 @@ def prompts(tmp_path):
 
 
 def calibrate(family, *extra):
-    return entry.main(["calibrate", "--model", str(family.target), "--draft", str(family.drafter), *map(str, extra)])
+    return entry.main(
+        ["calibrate", "--model", str(family.target), "--draft", str(family.drafter), *map(str, extra)]
+    )
 
 
 def test_writes_a_file_that_the_engine_reads(family, prompts, tmp_path, capsys):

@@ -74,7 +74,7 @@ def plain_sample(law, rows):
 
 @pytest.mark.parametrize("law", LAWS)
 def test_plain_decoding_has_the_law(law):
-    first, drawn = plain_sample(law, 6000)
+    first, drawn = plain_sample(law, 4000)
     assert distance(drawn, joint(law, first)) < LIKELY
 
 
@@ -89,21 +89,21 @@ def test_under_match_every_method_draws_the_same_sample(name, law):
 
 @pytest.mark.parametrize("law", LAWS)
 def test_under_reject_the_plain_drafter_has_the_law(law):
-    first, drawn = sample(engine_of("dflash", accept="reject"), LAWS[law], 6000)
+    first, drawn = sample(engine_of("dflash", accept="reject"), LAWS[law], 4000)
     assert distance(drawn, joint(law, first)) < LIKELY
 
 
 @pytest.mark.parametrize("law", ["T 1", "T .5, top-p"])
 @pytest.mark.parametrize("name", [name for name in CHAINS if name != "dflash"])
 def test_under_reject_every_chain_has_the_law(name, law):
-    first, drawn = sample(engine_of(name, accept="reject"), LAWS[law], 1500)
+    first, drawn = sample(engine_of(name, accept="reject"), LAWS[law], 1000)
     assert distance(drawn, joint(law, first)) < LIKELY
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_reject_is_exact_at_any_draft_temperature(temperature):
     first, drawn = sample(
-        engine_of("dflash", accept="reject", draft_temperature=temperature), LAWS["T 1"], 6000
+        engine_of("dflash", accept="reject", draft_temperature=temperature), LAWS["T 1"], 4000
     )
     assert distance(drawn, joint("T 1", first)) < LIKELY
 
@@ -112,21 +112,21 @@ def test_reject_is_exact_at_any_draft_temperature(temperature):
 def test_a_soft_q_for_argmax_drafts_is_caught(law, monkeypatch):
     inner = step_module.draft_noise
     monkeypatch.setattr(step_module, "draft_noise", lambda *arguments: inner(*arguments) * 0)
-    first, drawn = sample(engine_of("dflash", accept="reject"), LAWS[law], 6000)
+    first, drawn = sample(engine_of("dflash", accept="reject"), LAWS[law], 4000)
     assert distance(drawn, joint(law, first)) > IMPOSSIBLE
 
 
 @pytest.mark.parametrize("law", ["T 1", "T .5, top-p"])
 def test_a_redraw_from_p_itself_is_caught(law, monkeypatch):
     monkeypatch.setattr(accept_module, "_subtract", lambda target_BV, *rest: target_BV)
-    first, drawn = sample(engine_of("dflash", accept="reject"), LAWS[law], 6000)
+    first, drawn = sample(engine_of("dflash", accept="reject"), LAWS[law], 4000)
     assert distance(drawn, joint(law, first)) > IMPOSSIBLE
 
 
 @pytest.mark.parametrize("accept", ["match", "reject"])
 def test_a_batch_of_requests_has_the_law_from_its_first_token_on(accept):
     law = Sampling(temperature=1.0, top_p=0.9, seed=9, max_new_tokens=2)
-    answers = engine_of("dflash", accept=accept).generate_batch([PROMPT] * 400, law)
+    answers = engine_of("dflash", accept=accept).generate_batch([PROMPT] * 200, law)
     drawn = [tuple(answer.token_ids) for answer in answers]
     assert distance(drawn, joint_law(target(), PROMPT, [], law, 2)) < LIKELY
 

@@ -5,8 +5,9 @@ that is counted twice.
 """
 
 import pytest
-import spectiny
 import torch
+
+import spectiny
 from specmodels import load_target
 from specrun import Sampling, load_engine
 from specrun.engine import Engine
@@ -22,8 +23,12 @@ PROMPTS, NEW_TOKENS = 40, 64
 @pytest.fixture(scope="module")
 def theirs():
     """Both models in the reference implementations; its timer wants a GPU only for statistics."""
-    target = transformers.AutoModelForCausalLM.from_pretrained(spectiny.folder("qwen3-tiny"), dtype=torch.float32)
-    drafter = reference.DFlashDraftModel.from_pretrained(spectiny.folder("qwen3-tiny-dflash"), dtype=torch.float32)
+    target = transformers.AutoModelForCausalLM.from_pretrained(
+        spectiny.folder("qwen3-tiny"), dtype=torch.float32
+    )
+    drafter = reference.DFlashDraftModel.from_pretrained(
+        spectiny.folder("qwen3-tiny-dflash"), dtype=torch.float32
+    )
     return target.eval(), drafter.eval()
 
 
@@ -40,7 +45,9 @@ def test_ids_and_accepted_lengths(theirs, monkeypatch):
     target, drafter = theirs
     engine = load_engine("tiny", "dflash")
     block = engine.plan_for([Sampling()]).block_size
-    prompts = [document.prompt for domain in spectiny.DOMAINS[:4] for document in spectiny.prompts(domain)[:10]]
+    prompts = [
+        document.prompt for domain in spectiny.DOMAINS[:4] for document in spectiny.prompts(domain)[:10]
+    ]
     assert len(prompts) == PROMPTS
     compared = 0
     for prompt in prompts:

@@ -4,8 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
-import spectiny
 import torch
+
+import spectiny
 from specrun import load_engine
 
 pytest.importorskip("transformers")
@@ -27,8 +28,12 @@ def loop():
 
 @pytest.mark.parametrize("corrector", ["none", "domino"])
 def test_the_readme_s_loop(corrector):
-    method, folder = {"none": ("dflash", "qwen3-tiny-dflash"), "domino": ("domino", "qwen3-tiny-domino")}[corrector]
-    target = transformers.AutoModelForCausalLM.from_pretrained(spectiny.folder("qwen3-tiny"), dtype=torch.float32)
+    method, folder = {"none": ("dflash", "qwen3-tiny-dflash"), "domino": ("domino", "qwen3-tiny-domino")}[
+        corrector
+    ]
+    target = transformers.AutoModelForCausalLM.from_pretrained(
+        spectiny.folder("qwen3-tiny"), dtype=torch.float32
+    )
     drafter = reference.DFlashDraftModel.from_pretrained(
         spectiny.folder("qwen3-tiny").parent / folder, dtype=torch.float32
     )

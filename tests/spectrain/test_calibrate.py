@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from doubles.tiny import dflash_config, qwen3_config, tiny_drafter, tiny_target
+
 from speccorrect.couple import Coupling, couple
 from speccorrect.registry import corrector_spec
 from speccorrect.source import HeadShape
@@ -20,6 +20,8 @@ from spectrain.calibrate import (
     greedy_acceptance,
     observe,
 )
+
+from doubles.tiny import dflash_config, qwen3_config, tiny_drafter, tiny_target
 
 SEED, TEMPERATURE = 11, 0.8
 

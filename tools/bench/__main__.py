@@ -54,7 +54,9 @@ def time_rounds(engine: Engine, prompt: list[int], rounds: int, temperature: flo
 
 def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Per method the median and the extremes of the repeats."""
-    models = random_pair(options.shape, getattr(torch, options.dtype), options.context + 20 * options.rounds + 64)
+    models = random_pair(
+        options.shape, getattr(torch, options.dtype), options.context + 20 * options.rounds + 64
+    )
     names = ["ar", *(name for name in options.methods if name != "ar")]
     engines = {name: engine_of(method(name), models, options.budget) for name in names}
     prompt = [token % 1000 + 1 for token in range(options.context)]
@@ -98,7 +100,9 @@ def table(report: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Measure, print, write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--shape", choices=SHAPES, default="tiny")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--methods", nargs="+", choices=list(methods()), default=list(methods()))
@@ -115,7 +119,11 @@ def main() -> None:
     print(table(report))
     if options.json is not None:
         settings = {key: value for key, value in vars(options).items() if key != "json"}
-        machine = {"cpu": platform.processor() or platform.machine(), "torch": torch.__version__, "device": "cpu"}
+        machine = {
+            "cpu": platform.processor() or platform.machine(),
+            "torch": torch.__version__,
+            "device": "cpu",
+        }
         run = {"commit": commit(), "command": sys.argv[1:], **settings, **machine, "results": report}
         options.json.write_text(json.dumps(run, indent=1) + "\n")
 

@@ -192,7 +192,11 @@ def _calibrate(parser: Parser) -> None:
     add("--method", help="the method whose drafter and head are measured (default: ddtree)")
     add("--draft", metavar="MODEL", help="drafter (default: the known one of model and method)")
     add("--device", help="cpu, cuda or cuda:N (default: cpu)")
-    add("--prompts", metavar="FILE", help="JSON lines with a key prompt (default: prompts of the embedded family)")
+    add(
+        "--prompts",
+        metavar="FILE",
+        help="JSON lines with a key prompt (default: prompts of the embedded family)",
+    )
     add("--documents", metavar="N", type=_whole, help="answers to draw (default: 96)")
     add("--max-new-tokens", metavar="N", type=_whole, help="tokens of an answer at most (default: 128)")
     add("--temperature", metavar="T", type=_number, help="of the answers, above 0 (default: 1)")

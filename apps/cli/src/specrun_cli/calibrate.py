@@ -47,7 +47,7 @@ def run(given: Mapping[str, Any]) -> None:
         parts.target,
         parts.drafter,
         parts.corrector,
-        tqdm(trajectories, desc="scoring", disable=None),  # type: ignore[arg-type]  # iterated once
+        tqdm(trajectories, desc="scoring", disable=None),
         candidates=CANDIDATES,
     )
     found = fit(seen, documents=len(trajectories), temperature=temperature)
@@ -89,7 +89,8 @@ def _prompts(given: Mapping[str, Any], model: str, count: int) -> list[str]:
         return _read(Path(given["prompts"]))[:count]
     if model not in embedded_models():
         raise ValueError(f"prompts: none are known for {model}; name a file with --prompts")
-    from spectiny.corpus.documents import DOMAINS, documents
+    from spectiny import DOMAINS
+    from spectiny.corpus.documents import documents
 
     share = -(-count // len(DOMAINS))
     return [document.prompt for domain in DOMAINS for document in documents(domain, _SEED, share)][:count]
@@ -102,8 +103,9 @@ def _read(path: Path) -> list[str]:
         try:
             prompts.append(str(json.loads(line)["prompt"]))
         except (ValueError, TypeError, KeyError) as error:
-            raise ValueError(f"prompts: {path} line {number}: expected a JSON object with a key prompt") from error
+            raise ValueError(
+                f"prompts: {path} line {number}: expected a JSON object with a key prompt"
+            ) from error
     if not prompts:
         raise ValueError(f"prompts: {path} holds none, expected JSON lines with a key prompt")
     return prompts
-

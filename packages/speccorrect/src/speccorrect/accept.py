@@ -28,7 +28,9 @@ class Keys:
 
     def at(self, offset: Tensor, stream: Stream = Stream.TARGET) -> Tensor:
         """Keys `[B, X]` for the tokens at `anchor + offset`; `offset` is `[B, X]` or `[X]`."""
-        return noise_key(self.seed_B[:, None], self.request_B[:, None], self.anchor_B[:, None] + offset, stream)
+        return noise_key(
+            self.seed_B[:, None], self.request_B[:, None], self.anchor_B[:, None] + offset, stream
+        )
 
 
 def target_noise(keys: Keys, levels: int, vocab_size: int) -> Tensor:
@@ -61,7 +63,9 @@ def match(tree: TokenTree, draws_BN: Tensor) -> Verdict:
     return _verdict(walked, tree.depth_BN, draws_BN)
 
 
-def reject(proposal: Proposal, shaped_BNV: Tensor, temperature_B: Tensor, draft_temperature_B: Tensor, keys: Keys) -> Verdict:
+def reject(
+    proposal: Proposal, shaped_BNV: Tensor, temperature_B: Tensor, draft_temperature_B: Tensor, keys: Keys
+) -> Verdict:
     """Test a chain against the q that it was drawn from: softmax(scores / draft temperature) over its candidates."""
     batch, slots = proposal.tokens_BK.shape
     p_BNV = probabilities(shaped_BNV, temperature_B)

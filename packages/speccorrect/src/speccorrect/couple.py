@@ -52,7 +52,8 @@ def couple(scores_BWC: Tensor, noise_B1C: Tensor, depth: int, coupling: Coupling
     top_BW = scores_BWC.amax(dim=-1).exp()
     bins_BW = torch.bucketize(top_BW, coupling.border_E)
     trust, noise, other = (
-        table[depth][bins_BW][..., None] for table in (coupling.trust_KX, coupling.noise_KX, coupling.other_KX)
+        table[depth][bins_BW][..., None]
+        for table in (coupling.trust_KX, coupling.noise_KX, coupling.other_KX)
     )
     mixed = trust * scores_BWC + noise * noise_B1C.to(scores_BWC.dtype)
     mixed = mixed.masked_fill(scores_BWC == float("-inf"), float("-inf"))

@@ -35,8 +35,12 @@ def uniform(key: Tensor, ids: Tensor) -> Tensor:
 
 def noise_key(seed: Tensor, request: Tensor, position: Tensor, stream: Stream = Stream.TARGET) -> Tensor:
     """An int64 key for every (seed, request, position); the three int64 tensors broadcast."""
-    low = _fold(0x243F6A88 + int(stream), seed & _WORD, (seed >> 32) & _WORD, request & _WORD, position & _WORD)
-    high = _fold(0x85A308D3 + int(stream), position & _WORD, request & _WORD, (seed >> 32) & _WORD, seed & _WORD)
+    low = _fold(
+        0x243F6A88 + int(stream), seed & _WORD, (seed >> 32) & _WORD, request & _WORD, position & _WORD
+    )
+    high = _fold(
+        0x85A308D3 + int(stream), position & _WORD, request & _WORD, (seed >> 32) & _WORD, seed & _WORD
+    )
     return low | (high << 32)
 
 

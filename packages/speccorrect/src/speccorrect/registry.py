@@ -26,7 +26,9 @@ class CorrectorSpec:
     summary: str  # one line for people who choose a method
     claims: Callable[[Mapping[str, Any], frozenset[str]], bool]  # (config, tensor names) -> is it this head?
     load: Callable[[HeadSource], nn.Module]  # pops its share of a checkpoint
-    save: Callable[[nn.Module], tuple[dict[str, Any], dict[str, Tensor]]]  # config keys and tensors, public names
+    save: Callable[
+        [nn.Module], tuple[dict[str, Any], dict[str, Tensor]]
+    ]  # config keys and tensors, public names
     new: Callable[[HeadShape], nn.Module]  # untrained, at its paper's sizes where the target's allow
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
+
 from speccorrect.registry import claim_head
 from speccorrect.source import HeadShape, HeadSource
 from specmodels import (
@@ -20,8 +22,6 @@ from specmodels import (
     resolve,
 )
 from specmodels.known import KNOWN_MODELS
-from torch import nn
-
 from specrun.calibration import read_calibration
 from specrun.config import DraftOptions
 from specrun.engine import Engine
@@ -29,7 +29,12 @@ from specrun.methods import Method
 from specrun.methods import method as find_method
 from specrun.tokens import Tokenizer
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
+DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float64": torch.float64,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +110,9 @@ def _load_drafter(
     folder: Path, stated: Mapping[str, Any] | None, method: Method, target: Qwen3
 ) -> tuple[DFlash, nn.Module]:
     device, dtype = target.embedding.device, target.embedding.dtype
-    checkpoint = load_drafter(folder, target.config, device=device, dtype=dtype, stated=stated).without_copies(target)
+    checkpoint = load_drafter(
+        folder, target.config, device=device, dtype=dtype, stated=stated
+    ).without_copies(target)
     drafter = checkpoint.drafter
     shape = HeadShape(
         hidden_size=drafter.config.hidden_size,
@@ -147,7 +154,9 @@ def _drafter_folder(
     embedded = embedded_models()
     if draft is not None:
         inside = {
-            f"{name}-{corrector}": folder for name, item in embedded.items() for corrector, folder in item.drafters.items()
+            f"{name}-{corrector}": folder
+            for name, item in embedded.items()
+            for corrector, folder in item.drafters.items()
         }
         return inside.get(str(draft)) or resolve(draft, offline=offline), _known_of(str(draft))
     if str(model) in embedded:
@@ -159,7 +168,9 @@ def _drafter_folder(
             )
         return drafters[method.corrector], None
     if str(model) not in KNOWN_MODELS:
-        raise ValueError(f"draft: none is known for {model}, expected a folder or owner/name; name one with --draft")
+        raise ValueError(
+            f"draft: none is known for {model}, expected a folder or owner/name; name one with --draft"
+        )
     known = known_drafter(str(model), "dflash" if method.corrector == "none" else method.corrector)
     return resolve(known.repo, revision=known.revision, offline=offline), known.stated
 

@@ -1,12 +1,12 @@
 """What `calibrate` measured of a drafter, stored beside its weights: a file in, tables out, and back."""
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+
 from speccorrect.couple import Coupling
 
 FILE = "calibration.json"
@@ -20,7 +20,9 @@ class Calibration:
 
     coupling: Coupling
     draft_temperature: float  # that accepts most under reject; 0 where the most probable token does
-    acceptance: tuple[float, ...]  # of the greedy chain: share accepted at each depth, of those that reached it
+    acceptance: tuple[
+        float, ...
+    ]  # of the greedy chain: share accepted at each depth, of those that reached it
     documents: int  # trajectories it rests on
     temperature: float  # of those trajectories
 
@@ -40,7 +42,7 @@ class Calibration:
         )
         partial = folder / f"{FILE}.partial"
         partial.write_text(text + "\n")
-        os.replace(partial, folder / FILE)
+        partial.replace(folder / FILE)
 
 
 def read_calibration(folder: Path, device: torch.device | str) -> Calibration | None:
@@ -55,7 +57,9 @@ def read_calibration(folder: Path, device: torch.device | str) -> Calibration | 
         coupling = Coupling(border_E=border_E, **tables)
         shape = (coupling.slots, len(border_E) + 1)
         if any(tuple(table.shape) != shape for table in tables.values()):
-            raise ValueError(f"tables of {[list(table.shape) for table in tables.values()]}, expected {list(shape)}")
+            raise ValueError(
+                f"tables of {[list(table.shape) for table in tables.values()]}, expected {list(shape)}"
+            )
         return Calibration(
             coupling=coupling,
             draft_temperature=float(held["draft_temperature"]),

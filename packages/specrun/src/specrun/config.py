@@ -28,7 +28,12 @@ class Sampling:
         _check("top-k", self.top_k, self.top_k >= 0, "at least 0 (0 keeps all)")
         _check("top-p", self.top_p, 0 < self.top_p <= 1, "a number above 0 and at most 1")
         _check("min-p", self.min_p, 0 <= self.min_p <= 1, "a number from 0 to 1")
-        _check("repetition penalty", self.repetition_penalty, 0 < self.repetition_penalty < float("inf"), "above 0")
+        _check(
+            "repetition penalty",
+            self.repetition_penalty,
+            0 < self.repetition_penalty < float("inf"),
+            "above 0",
+        )
         for name, value in (("presence", self.presence_penalty), ("frequency", self.frequency_penalty)):
             _check(f"{name} penalty", value, abs(value) < float("inf"), "a finite number")
         _check("seed", self.seed, -(2**63) <= self.seed < 2**63, "a 64-bit integer")
@@ -47,10 +52,14 @@ class Sampling:
 class DraftOptions:
     """How much is drafted and how it is accepted; None takes the method's own default."""
 
-    block_size: int | None = None  # rows of a block, anchor included; at most what the drafter was trained with
+    block_size: int | None = (
+        None  # rows of a block, anchor included; at most what the drafter was trained with
+    )
     tree_budget: int | None = None  # drafted nodes of a tree, the anchor not counted
     accept: AcceptRule | None = None
-    draft_temperature: float | None = None  # 0 drafts the most probable token; only chains under reject use it
+    draft_temperature: float | None = (
+        None  # 0 drafts the most probable token; only chains under reject use it
+    )
     couple: float | None = None  # trust of trees in the target's own noise above temperature 0; 0 is off
 
 

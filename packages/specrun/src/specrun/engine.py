@@ -9,7 +9,6 @@ from speccorrect.couple import Coupling
 from specmodels.dflash import DFlash
 from specmodels.qwen3 import Qwen3
 from specmodels.template import ChatTemplate, conversation
-
 from specrun.calibration import Calibration
 from specrun.config import DraftOptions, Sampling
 from specrun.loop import SPAN, Finish, Request, decode
@@ -58,17 +57,23 @@ class Engine:
         calibration: Calibration | None = None,
     ) -> None:
         if method.growth != "plain" and (drafter is None or corrector is None):
-            raise ValueError(f"method: {method.name} needs a drafter and its corrector; name one with --draft")
+            raise ValueError(
+                f"method: {method.name} needs a drafter and its corrector; name one with --draft"
+            )
         self.method, self.tokenizer, self.stop_ids = method, tokenizer, stop_ids
         self._template = template
         self.options = _calibrated(options or DraftOptions(), calibration)
         self._state: DecodeState | None = None
         self._latest: list[Request] = []  # whose buffers these are
         drafts = method.growth != "plain"
-        self.parts = Parts(target=target, drafter=drafter if drafts else None, corrector=corrector if drafts else None)
+        self.parts = Parts(
+            target=target, drafter=drafter if drafts else None, corrector=corrector if drafts else None
+        )
         # sizes that cannot work are refused here, not at the first request
         slots = self.plan_for([Sampling()]).slots
-        self.parts = replace(self.parts, coupling=self._coupling(slots, None if calibration is None else calibration.coupling))
+        self.parts = replace(
+            self.parts, coupling=self._coupling(slots, None if calibration is None else calibration.coupling)
+        )
 
     def _coupling(self, slots: int, fitted: Coupling | None) -> Coupling | None:
         """The fitted table unless the user names a strength."""
@@ -91,7 +96,11 @@ class Engine:
         return round_plan(self.method, self.options, law_plan(list(samplings)), drafter, self.parts.corrector)
 
     def chat_ids(
-        self, messages: str | Sequence[Mapping[str, str]], *, system: str | None = None, thinking: bool = False
+        self,
+        messages: str | Sequence[Mapping[str, str]],
+        *,
+        system: str | None = None,
+        thinking: bool = False,
     ) -> list[int]:
         """Prompt ids of a conversation, or of one user turn, in the model's own chat template.
 
@@ -134,7 +143,9 @@ class Engine:
         Request i draws from stream i of its seed, so equal prompts get different answers at temperature above 0.
         """
         if batch_size is not None and batch_size < 1:
-            raise ValueError(f"batch size: got {batch_size}, expected at least 1; leave it out for all at once")
+            raise ValueError(
+                f"batch size: got {batch_size}, expected at least 1; leave it out for all at once"
+            )
         samplings = [sampling] * len(prompts) if isinstance(sampling, Sampling) else list(sampling)
         if len(samplings) != len(prompts):
             raise ValueError(f"sampling: got {len(samplings)} for {len(prompts)} prompts, expected one each")
@@ -178,7 +189,9 @@ class Engine:
             raise ValueError("prompt: got no tokens, expected at least one")
         vocab = self.parts.target.config.vocab_size
         if not all(0 <= token < vocab for token in ids):
-            raise ValueError(f"prompt: got a token id outside 0..{vocab - 1}; does the tokenizer belong to this model?")
+            raise ValueError(
+                f"prompt: got a token id outside 0..{vocab - 1}; does the tokenizer belong to this model?"
+            )
         if len(ids) + sampling.max_new_tokens > self.context:
             raise ValueError(
                 f"prompt: got {len(ids)} tokens and {sampling.max_new_tokens} new ones, expected at most {self.context}"

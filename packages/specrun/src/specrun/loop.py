@@ -50,7 +50,7 @@ def decode(
         for row, held in enumerate(rows):
             if held is None:
                 yield from _admit(state, parts, plan, waiting, rows, row)
-                now = rows[row]
+                now = held
                 lengths[row] = 0 if now is None else len(now.prompt)
         running = [row for row, held in enumerate(rows) if held is not None]
         if not running:

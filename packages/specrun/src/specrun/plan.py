@@ -4,7 +4,6 @@ from speccorrect.contract import Corrector
 from speccorrect.grow import TreeShape
 from speccorrect.law import LawPlan
 from specmodels.dflash import DFlashConfig
-
 from specrun.config import AcceptRule, DraftOptions
 from specrun.methods import Method
 from specrun.step import RoundPlan
@@ -22,11 +21,15 @@ def coupling_strength(method: Method, options: DraftOptions, slots: int) -> floa
     """How far trees trust the target's noise where no fitted table says better; 0 ignores it."""
     if method.growth != "tree":
         if options.couple is not None:
-            raise ValueError(f"couple: has no effect with method {method.name}, which grows no tree; use a tree method")
+            raise ValueError(
+                f"couple: has no effect with method {method.name}, which grows no tree; use a tree method"
+            )
         return 0.0
     if options.couple is not None:
         if not 0 <= options.couple <= 1:
-            raise ValueError(f"couple: got {options.couple}, expected 0 (off) to 1 (full trust in the target's noise)")
+            raise ValueError(
+                f"couple: got {options.couple}, expected 0 (off) to 1 (full trust in the target's noise)"
+            )
         return options.couple
     return 0.25 if slots >= LONG_BLOCK else 0.5
 
@@ -60,9 +63,13 @@ def round_plan(
         candidates = max(1, budget) if candidates is None else min(candidates, max(1, budget))
     if corrector is not None and corrector.support is not None:
         candidates = corrector.support if candidates is None else min(candidates, corrector.support)
-    temperature = DEFAULT_DRAFT_TEMPERATURE if options.draft_temperature is None else options.draft_temperature
+    temperature = (
+        DEFAULT_DRAFT_TEMPERATURE if options.draft_temperature is None else options.draft_temperature
+    )
     if temperature < 0:
-        raise ValueError(f"draft temperature: got {temperature}, expected at least 0 (0 drafts the most probable token)")
+        raise ValueError(
+            f"draft temperature: got {temperature}, expected at least 0 (0 drafts the most probable token)"
+        )
     return RoundPlan(
         block_size=block_size,
         slots=slots,
@@ -91,10 +98,16 @@ def _refuse_options_without_effect(method: Method, options: DraftOptions) -> Non
     if method.growth == "plain":
         for name in ("block_size", "tree_budget", "accept", "draft_temperature"):
             if getattr(options, name) is not None:
-                raise ValueError(f"{name.replace('_', ' ')}: has no effect with method {method.name}, which drafts nothing")
+                raise ValueError(
+                    f"{name.replace('_', ' ')}: has no effect with method {method.name}, which drafts nothing"
+                )
     if method.growth == "chain" and options.tree_budget is not None:
-        raise ValueError(f"tree budget: has no effect with method {method.name}, which grows a chain; use a tree method")
+        raise ValueError(
+            f"tree budget: has no effect with method {method.name}, which grows a chain; use a tree method"
+        )
     if method.growth == "tree" and options.accept == "reject":
         raise ValueError(f"accept: method {method.name} grows a tree, which only the rule match is exact for")
     if options.draft_temperature is not None and options.accept != "reject":
-        raise ValueError("draft temperature: has no effect unless chains are accepted by reject (--accept reject)")
+        raise ValueError(
+            "draft temperature: has no effect unless chains are accepted by reject (--accept reject)"
+        )

@@ -3,16 +3,16 @@
 Letters: B batch rows, T cache capacity, P rows of the longest accepted path, F features, V vocabulary, X stop ids.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import torch
+from torch import Tensor
+
 from speccorrect.accept import Keys
 from speccorrect.law import LawPlan, LawSettings
 from specmodels.dflash import DFlash
 from specmodels.kv import StaticKV
 from specmodels.qwen3 import Qwen3
-from torch import Tensor
-
 from specrun.config import Sampling
 
 MAX_STOP_IDS = 16
@@ -32,7 +32,9 @@ class DecodeState:
     law: LawSettings  # written by admit
     target_kv: StaticKV  # zeroed by admit, written by prefill and verify, compacted by commit
     draft_kv: StaticKV | None  # zeroed by admit, written by prefill and draft
-    features_BPF: Tensor  # the last committed rows' target features; zeroed by admit, written by prefill and commit
+    features_BPF: (
+        Tensor  # the last committed rows' target features; zeroed by admit, written by prefill and commit
+    )
     features_start_B: Tensor  # int64 position of the first of them; written by prefill and commit
     features_count_B: Tensor  # int64 how many count; written by prefill and commit
     prompt_BV: Tensor  # bool: occurs in the prompt; written by prefill, read only for penalties
@@ -53,14 +55,16 @@ class DecodeState:
     def row(self, index: int) -> "DecodeState":
         """One batch row as a state of its own; it shares this state's memory."""
         part = slice(index, index + 1)
-        law = LawSettings(**{item.name: getattr(self.law, item.name)[part] for item in fields(LawSettings)})
-        caches = {
-            "target_kv": self.target_kv.row(index),
-            "draft_kv": None if self.draft_kv is None else self.draft_kv.row(index),
-        }
+        law = {item.name: getattr(self.law, item.name)[part] for item in fields(LawSettings)}
         shared = {item.name: getattr(self, item.name) for item in fields(self)}
         views = {name: value[part] for name, value in shared.items() if isinstance(value, Tensor)}
-        return DecodeState(law=law, **caches, **views)
+        return replace(
+            self,
+            law=LawSettings(**law),
+            target_kv=self.target_kv.row(index),
+            draft_kv=None if self.draft_kv is None else self.draft_kv.row(index),
+            **views,
+        )
 
     def clear(self) -> None:
         """Forget all requests."""

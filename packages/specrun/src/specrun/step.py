@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
+
 from speccorrect.accept import match, reject, target_draws, target_noise
 from speccorrect.contract import Corrector
 from speccorrect.couple import Coupling
@@ -14,8 +16,6 @@ from speccorrect.products import Proposal, TokenTree
 from speccorrect.tree import path_tree
 from specmodels.dflash import DFlash
 from specmodels.qwen3 import Qwen3
-from torch import Tensor
-
 from specrun.config import AcceptRule
 from specrun.products import Committed
 from specrun.stages.commit import commit
@@ -68,10 +68,14 @@ def no_clock(stage: str) -> None:
 
 
 @torch.no_grad()
-def step(state: DecodeState, parts: Parts, plan: RoundPlan, *, span: int, clock: Clock = no_clock) -> Committed:
+def step(
+    state: DecodeState, parts: Parts, plan: RoundPlan, *, span: int, clock: Clock = no_clock
+) -> Committed:
     """Advance every row by one round. No cache row at or behind `span` is in use before or after it."""
     vocab = parts.target.config.vocab_size
-    noise_BLV = target_noise(state.keys, plan.path, vocab) if plan.law.noise and plan.accept == "match" else None
+    noise_BLV = (
+        target_noise(state.keys, plan.path, vocab) if plan.law.noise and plan.accept == "match" else None
+    )
     grown = _propose(state, parts, plan, noise_BLV, span, clock)
     tree = grown.tree
     taps = () if parts.drafter is None else parts.drafter.config.target_layers
@@ -134,7 +138,9 @@ def _propose(
 
 def _anchor_alone(state: DecodeState) -> Grown:
     anchor_B = state.anchor_B()
-    tree: TokenTree = path_tree(anchor_B[:, None], anchor_B.new_zeros(anchor_B.shape[0], 0, dtype=torch.float32))
+    tree: TokenTree = path_tree(
+        anchor_B[:, None], anchor_B.new_zeros(anchor_B.shape[0], 0, dtype=torch.float32)
+    )
     proposal: Proposal | None = None
     return Grown(tree, proposal)
 

@@ -28,7 +28,11 @@ class TextStream:
         known = self._tokenizer.decode(self._ids[self._anchor : self._settled])
         grown = self._tokenizer.decode(self._ids[self._anchor :])
         fresh = grown[len(known) :]
-        if not self._cut_at_stop(self._text + fresh.rstrip(_BROKEN)) and fresh and not fresh.endswith(_BROKEN):
+        if (
+            not self._cut_at_stop(self._text + fresh.rstrip(_BROKEN))
+            and fresh
+            and not fresh.endswith(_BROKEN)
+        ):
             self._text += fresh
             self._anchor, self._settled = self._settled, len(self._ids)
         return self.stopped

@@ -11,7 +11,9 @@ class Tokenizer:
     def __init__(self, folder: Path) -> None:
         path = folder / "tokenizer.json"
         if not path.is_file():
-            raise ValueError(f"tokenizer: no tokenizer.json in {folder}; give a folder that holds the whole model")
+            raise ValueError(
+                f"tokenizer: no tokenizer.json in {folder}; give a folder that holds the whole model"
+            )
         try:
             self._inner = _Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises bare exceptions for malformed files

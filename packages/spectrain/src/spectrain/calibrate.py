@@ -5,13 +5,14 @@ along the text, so that all of what a draft could have done is known: which toke
 found it, and which noise decided. The fit is maximum likelihood of the drawn tokens.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from speccorrect.candidates import select_candidates
 from speccorrect.contract import Corrector
 from speccorrect.couple import BORDERS, Coupling
 from speccorrect.noise import gumbel, noise_key
@@ -21,7 +22,6 @@ from specrun.calibration import Calibration
 from spectrain.anchors import Anchors, anchor_candidates
 from spectrain.data import Batch
 from spectrain.taught import score, teach
-from speccorrect.candidates import select_candidates
 
 DRAFT_TEMPERATURES = (0.0, 0.3, 0.5, 0.7, 1.0)
 
@@ -52,7 +52,7 @@ def observe(
     target: Qwen3,
     drafter: DFlash,
     corrector: Corrector[Any],
-    trajectories: Sequence[Trajectory],
+    trajectories: Iterable[Trajectory],
     *,
     candidates: int,
     stride: int = 4,

@@ -83,7 +83,8 @@ class Rope(nn.Module):
 def rotate(heads_BAQH: Tensor, rotation: Rotation) -> Tensor:
     """Rotate pairs `(i, i + H/2)` of every head by the angle of its row."""
     swapped = heads_BAQH.roll(heads_BAQH.shape[-1] // 2, dims=-1)
-    return torch.addcmul(heads_BAQH * rotation.cos_BQH[:, None], swapped, rotation.sin_BQH[:, None])
+    # not addcmul: product and sum rounded apart are the bits of the implementations that trained the weights
+    return heads_BAQH * rotation.cos_BQH[:, None] + swapped * rotation.sin_BQH[:, None]
 
 
 def inverse_frequencies(config: RopeConfig, head_dim: int) -> tuple[Tensor, float]:

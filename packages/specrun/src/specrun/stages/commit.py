@@ -1,15 +1,21 @@
 """The one place where an accepted path becomes output: it is cut, compacted, counted and handed to the drafter."""
 
 import torch
-from speccorrect.products import TokenTree, Verdict
 from torch import Tensor
 
+from speccorrect.products import TokenTree, Verdict
 from specrun.products import Committed
 from specrun.state import DecodeState
 
 
 def commit(
-    state: DecodeState, tree: TokenTree, verdict: Verdict, features_BNF: Tensor, *, branches: bool, penalties: bool
+    state: DecodeState,
+    tree: TokenTree,
+    verdict: Verdict,
+    features_BNF: Tensor,
+    *,
+    branches: bool,
+    penalties: bool,
 ) -> Committed:
     """Keep the accepted tokens up to a stop id or the budget, then move caches, features and lengths by that much.
 

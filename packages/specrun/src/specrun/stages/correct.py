@@ -2,12 +2,13 @@
 
 from typing import TypeVar
 
+from torch import Tensor
+
 from speccorrect.candidates import select_candidates
 from speccorrect.contract import Corrector, Prepared
 from speccorrect.products import Borrowed, DraftBlock
 from specmodels.dflash import DFlash
 from specmodels.qwen3 import Qwen3
-from torch import Tensor
 
 P = TypeVar("P", bound=Prepared)
 

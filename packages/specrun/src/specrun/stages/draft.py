@@ -1,11 +1,11 @@
 """One pass of the drafter: the last committed features go into its cache, a block of hidden rows comes out."""
 
 import torch
+
 from speccorrect.products import DraftBlock
 from specmodels.dflash import BlockRows, DFlash, block_mask
 from specmodels.kv import CacheMemory
 from specmodels.qwen3 import Qwen3
-
 from specrun.state import DecodeState
 
 

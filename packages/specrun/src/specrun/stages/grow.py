@@ -3,6 +3,8 @@
 from typing import NamedTuple, TypeVar
 
 import torch
+from torch import Tensor
+
 from speccorrect.accept import Keys
 from speccorrect.contract import Corrector, Prepared
 from speccorrect.couple import Coupling
@@ -10,7 +12,6 @@ from speccorrect.grow import TreeShape, grow_chain, grow_tree
 from speccorrect.noise import Stream, gumbel
 from speccorrect.products import Candidates, Proposal, TokenTree
 from speccorrect.tree import chain_tree
-from torch import Tensor
 
 P = TypeVar("P", bound=Prepared)
 

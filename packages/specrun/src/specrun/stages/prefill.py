@@ -4,13 +4,13 @@ Runs in chunks: only the tapped layers' features of a chunk and the last row's l
 """
 
 import torch
+from torch import Tensor
+
 from speccorrect.accept import Keys, target_draws, target_noise
 from speccorrect.law import History, LawPlan, shape_logits
 from specmodels.dflash import DFlash
 from specmodels.kv import CacheMemory
 from specmodels.qwen3 import Qwen3
-from torch import Tensor
-
 from specrun.state import DecodeState
 
 CHUNK = 256
@@ -32,7 +32,7 @@ def prefill(
         span = torch.arange(start + chunk_BQ.shape[1], device=prompt.device)
         memory = CacheMemory(rows.target_kv, positions_BQ, span <= positions_BQ[..., None])
         output = target(chunk_BQ, positions_BQ, memory, taps)
-        if drafter is not None:
+        if drafter is not None and rows.draft_kv is not None:
             context = drafter.context(output.features_BQF)
             for layer, (key, value) in enumerate(drafter.context_kv(context, positions_BQ)):
                 rows.draft_kv.write(layer, positions_BQ, key, value)

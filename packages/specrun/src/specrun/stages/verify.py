@@ -1,12 +1,12 @@
 """One pass of the target over all rows of a tree."""
 
 import torch
+from torch import Tensor
+
 from speccorrect.law import History, LawPlan, shape_logits
 from speccorrect.products import TokenTree
 from specmodels.kv import CacheMemory
 from specmodels.qwen3 import Qwen3
-from torch import Tensor
-
 from specrun.products import Verified
 from specrun.state import DecodeState
 
@@ -20,7 +20,9 @@ def verify(
     slots_BN = anchor_B1 + torch.arange(nodes, device=anchor_B1.device)
     positions_BN = (anchor_B1 + tree.depth_BN).clamp(max=target.config.max_positions - 1)
     past_B1T = torch.arange(span, device=anchor_B1.device) < anchor_B1[..., None]
-    mask_BNT = past_B1T.repeat(1, nodes, 1).scatter_(2, slots_BN[:, None].expand(-1, nodes, -1), tree.sees_BNN)
+    mask_BNT = past_B1T.repeat(1, nodes, 1).scatter_(
+        2, slots_BN[:, None].expand(-1, nodes, -1), tree.sees_BNN
+    )
     output = target(tree.tokens_BN, positions_BN, CacheMemory(state.target_kv, slots_BN, mask_BNT), taps)
     history = _history(state, tree) if plan.penalties else None
     shaped_BNV = shape_logits(target.logits(output.hidden_BQD), state.law, plan, history)
