@@ -47,11 +47,11 @@ def decode(
     lengths = [0] * len(rows)
     state.clear()
     while True:
-        for row, held in enumerate(rows):
-            if held is None:
+        for row in range(len(rows)):
+            if rows[row] is None:
                 yield from _admit(state, parts, plan, waiting, rows, row)
-                now = held
-                lengths[row] = 0 if now is None else len(now.prompt)
+                admitted = rows[row]
+                lengths[row] = 0 if admitted is None else len(admitted.prompt)
         running = [row for row, held in enumerate(rows) if held is not None]
         if not running:
             return
