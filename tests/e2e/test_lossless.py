@@ -55,8 +55,7 @@ DRAFTERS = {
 }
 SETTINGS = [  # drafter, block size (None: all of what it was trained with), tree budget
     ("fill-in", None, 12),
-    ("shifted", None, 5),
-    ("windows", None, 40),
+    ("shifted", None, 40),
 ]
 
 
@@ -148,10 +147,13 @@ def test_every_method_gives_the_plain_text(name, drafter, block_size, budget):
     assert differences(engine_of(name, "float64", drafter, block_size, budget), "float64") == []
 
 
-@pytest.mark.parametrize("block_size", [2, 3, 5])
+@pytest.mark.parametrize(
+    ("drafter", "block_size", "budget"),
+    [("fill-in", 2, 7), ("fill-in", 5, 3), ("shifted", 1, 4), ("windows", None, 17)],
+)
 @pytest.mark.parametrize("name", ["dflash", "ddtree"])
-def test_shorter_blocks_give_the_plain_text(name, block_size):
-    assert differences(engine_of(name, "float64", "fill-in", block_size, 7), "float64") == []
+def test_shorter_blocks_and_other_layers_give_the_plain_text(name, drafter, block_size, budget):
+    assert differences(engine_of(name, "float64", drafter, block_size, budget), "float64") == []
 
 
 @pytest.mark.parametrize("name", ALL_METHODS)
@@ -212,10 +214,10 @@ def test_long_answers_under_mixed_drafts_in_single_precision(growth):
 @pytest.mark.parametrize("name", ["ar", "dflash", "ddtree"])
 def test_a_member_of_a_batch_is_what_it_is_alone(name):
     engine = engine_of(name, "float64", *SETTINGS[0])
-    prompts, samplings = zip(*requests()[:18], strict=True)
+    prompts, samplings = zip(*requests()[:9], strict=True)
     together = engine.generate_batch(prompts, samplings)
     in_turns = engine.generate_batch(prompts, samplings, batch_size=4)
-    for index, (prompt, sampling) in enumerate(requests()[:18]):
+    for index, (prompt, sampling) in enumerate(requests()[:9]):
         alone = run_as(engine, prompt, sampling, index)
         assert together[index].token_ids == in_turns[index].token_ids == alone.tokens
         assert together[index].finish == in_turns[index].finish == alone.finish

@@ -75,7 +75,7 @@ def test_every_length_around_a_block(name):
 
 
 @GROWTHS
-@pytest.mark.parametrize("rule", [oracle, mixed, wrong])
+@pytest.mark.parametrize("rule", [oracle, wrong])
 def test_a_long_answer(growth, rule):
     prompts, samplings = [[4, 4, 9]], [Sampling(max_new_tokens=200, **LIVELY)]
     (answer,) = drafting(growth, rule, prompts, samplings).generate_batch(prompts, samplings)
@@ -222,7 +222,7 @@ def test_a_prompt_of_no_tokens_is_refused(name):
 
 
 @GROWTHS
-@pytest.mark.parametrize("rule", [oracle, mixed, wrong])
+@pytest.mark.parametrize("rule", [oracle, mixed])
 def test_answers_up_to_the_last_position(growth, rule):
     """Blocks reach behind the end of both models there; the text is the plain one all the same."""
     limit = 48
@@ -377,8 +377,8 @@ def test_every_budget_of_a_tree(budget):
 
 
 def test_a_tree_accepts_at_least_what_its_chain_does():
-    sampling = Sampling(max_new_tokens=40)
-    prompts = [[token, 3] for token in range(12)]
+    sampling = Sampling(max_new_tokens=24)
+    prompts = [[token, 3] for token in range(8)]
     drafter = small_drafter(target())
     chains = engine_for("dflash", target(), drafter).generate_batch(prompts, sampling)
     trees = engine_for("ddtree", target(), drafter, options=DraftOptions(tree_budget=24)).generate_batch(
@@ -423,7 +423,7 @@ PIECES = Pieces(
 def test_stream_batch_and_one_call_give_the_same(name):
     assert PIECES.size == target().config.vocab_size
     engine = engine_for(name, target(), tokenizer=PIECES)
-    sampling = Sampling(max_new_tokens=60, temperature=1.0, seed=6)
+    sampling = Sampling(max_new_tokens=40, temperature=1.0, seed=6)
     one = engine.generate("the \uc0bc", sampling)
     streamed = list(engine.stream("the \uc0bc", sampling))
     batch, other = engine.generate_batch(["the \uc0bc", "stop"], sampling)

@@ -32,9 +32,7 @@ class DecodeState:
     law: LawSettings  # written by admit
     target_kv: StaticKV  # zeroed by admit, written by prefill and verify, compacted by commit
     draft_kv: StaticKV | None  # zeroed by admit, written by prefill and draft
-    features_BPF: (
-        Tensor  # the last committed rows' target features; zeroed by admit, written by prefill and commit
-    )
+    features_BPF: Tensor  # last committed rows' features; zeroed by admit, written by prefill and commit
     features_start_B: Tensor  # int64 position of the first of them; written by prefill and commit
     features_count_B: Tensor  # int64 how many count; written by prefill and commit
     prompt_BV: Tensor  # bool: occurs in the prompt; written by prefill, read only for penalties
