@@ -41,6 +41,7 @@ from spectrain.checkpoints import load_run
 from spectrain.data import PackedRows, Shard, concatenate, read_shard, select, shard_hash
 from spectrain.heads import Pair, expected_lengths, fit_local, head_objective, numbered, save_pair
 from spectrain.loop import Loop, LoopConfig
+from spectrain.objectives.dspark import CROSS_ENTROPY
 from spectrain.optim import GroupedOptimiser, MixedOptimiser, OptimiserConfig, Schedule
 from spectrain.recipes import RECIPES, Recipe, recipe
 from spectrain.record import write_record
@@ -148,6 +149,7 @@ class Setting:
         self.folder: Path = BUILD / options.name
         self.anchors, self.gamma, self.compiled = options.anchors, options.gamma, not options.eager
         self.target_folder: Path = options.target
+        self.cross_entropy: float = options.cross_entropy
         self._before: dict[bool, dict[str, float]] = {}
         self.out: Path = options.out
 
@@ -186,6 +188,7 @@ class Setting:
             anchors=self.anchors,
             gamma=self.gamma,
             temperature_D=self.temperature_D,
+            cross_entropy=self.cross_entropy,
             compiled=self.compiled,
         )
 
@@ -310,6 +313,7 @@ def train(setting: Setting, name: str, steps: int, *, resume: bool) -> None:
         row_tokens=ROW,
         anchors=setting.anchors,
         gamma=setting.gamma,
+        cross_entropy=setting.cross_entropy if name in {"dspark", "xpress"} else None,
         seconds=round(seconds, 1),
         last=last_line(folder / "log.jsonl"),
         fused=fused,
@@ -335,6 +339,12 @@ def main() -> None:
     parser.add_argument("--anchors", type=int, default=16, help="blocks of a row")
     parser.add_argument("--eager", action="store_true", help="do not compile")
     parser.add_argument("--gamma", type=float, default=7.0)
+    parser.add_argument(
+        "--cross-entropy",
+        type=float,
+        default=CROSS_ENTROPY,
+        help="its share in the losses of dspark and xpress; a distance to the target has the rest",
+    )
     parser.add_argument("--watched", type=int, default=WATCHED, help="held-out responses of a domain")
     parser.add_argument("--target", type=Path, default=TARGET_FOLDER)
     parser.add_argument("--data", nargs="+", default=["rollouts"], help="folders under build/tiny/")

@@ -23,6 +23,7 @@ from spectrain.data import Batch, Shard, pack, plan_rows
 from spectrain.loop import Loss
 from spectrain.objectives.dels import Fusion, fit_fusion
 from spectrain.objectives.dflash import accepted
+from spectrain.objectives.dspark import CROSS_ENTROPY
 from spectrain.recipes import Moment, Recipe
 from spectrain.taught import drafted, offer, teach, teach_text
 
@@ -64,6 +65,7 @@ def head_objective(
     anchors: int,
     gamma: float,
     temperature_D: Tensor,
+    cross_entropy: float = CROSS_ENTROPY,
     compiled: bool = False,
     accumulation: int = 1,
 ) -> Callable[[NumberedBatch, torch.Generator], Loss]:
@@ -86,6 +88,7 @@ def head_objective(
             steps=steps,
             gamma=gamma,
             temperature_M=temperature_D[taught.document_M.clamp_min(0)],
+            cross_entropy=cross_entropy,
         )
         return recipe.loss(taught, pair.head, moment)
 

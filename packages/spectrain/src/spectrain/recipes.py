@@ -18,7 +18,7 @@ from spectrain.objectives.dflash import decay_weights
 from spectrain.objectives.dflash2 import selector_loss
 from spectrain.objectives.domino import Curriculum, domino_loss
 from spectrain.objectives.dpace import dpace_loss
-from spectrain.objectives.dspark import confidence_loss, prediction_loss
+from spectrain.objectives.dspark import CROSS_ENTROPY, confidence_loss, prediction_loss
 from spectrain.objectives.lilicorr import BASE_WEIGHTS, lattice_terms, prefixes, supervised
 from spectrain.objectives.weighting import weighted_mean
 from spectrain.objectives.xpress import ROUNDS, xpress_loss
@@ -36,6 +36,7 @@ class Moment:
     steps: int  # optimiser steps of the whole run
     gamma: float  # slots over which a draft's weight falls by e
     temperature_M: Tensor  # at which the target wrote each block's text
+    cross_entropy: float = CROSS_ENTROPY  # its share where a distance to the target has the rest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +82,9 @@ def _domino(taught: Taught, head: Any, moment: Moment) -> Loss:
 def _dspark(taught: Taught, head: Any, moment: Moment) -> Loss:
     weight_MK, log_p_MKV = _weights(taught, moment), _target(taught).log_softmax(dim=-1)
     scored = score(head, taught, offer(taught, None))
-    prediction = prediction_loss(scored.scores_MKC, log_p_MKV, taught.label_MK, weight_MK)
+    prediction = prediction_loss(
+        scored.scores_MKC, log_p_MKV, taught.label_MK, weight_MK, moment.cross_entropy
+    )
     confidence = confidence_loss(confidences(head, scored), scored.scores_MKC, log_p_MKV, weight_MK)
     metrics = {"prediction": prediction.detach(), "confidence": confidence.detach()}
     return Loss(prediction + confidence, metrics)
@@ -91,7 +94,7 @@ def _xpress(taught: Taught, head: Any, moment: Moment) -> Loss:
     weight_MK, log_p_MKV = _weights(taught, moment), _target(taught).log_softmax(dim=-1)
 
     def loss(log_q_MKV: Tensor) -> Tensor:
-        return prediction_loss(log_q_MKV, log_p_MKV, taught.label_MK, weight_MK)
+        return prediction_loss(log_q_MKV, log_p_MKV, taught.label_MK, weight_MK, moment.cross_entropy)
 
     scored = score(head, taught, offer(taught, None))
     guess_MK, rounds = taught.base_MKV.detach().argmax(dim=-1), []
