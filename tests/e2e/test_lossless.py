@@ -55,7 +55,7 @@ DRAFTERS = {
 }
 SETTINGS = [  # drafter, block size (None: all of what it was trained with), tree budget
     ("fill-in", None, 12),
-    ("shifted", None, 40),
+    ("shifted", 3, 40),
 ]
 
 
