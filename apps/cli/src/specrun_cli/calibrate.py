@@ -93,7 +93,9 @@ def _prompts(given: Mapping[str, Any], model: str, count: int) -> list[str]:
     from spectiny.corpus.documents import documents
 
     share = -(-count // len(TRAINED_DOMAINS))
-    return [document.prompt for domain in TRAINED_DOMAINS for document in documents(domain, _SEED, share)][:count]
+    return [document.prompt for domain in TRAINED_DOMAINS for document in documents(domain, _SEED, share)][
+        :count
+    ]
 
 
 def _read(path: Path) -> list[str]:
