@@ -89,8 +89,8 @@ def _prompts(given: Mapping[str, Any], model: str, count: int) -> list[str]:
         return _read(Path(given["prompts"]))[:count]
     if model not in embedded_models():
         raise ValueError(f"prompts: none are known for {model}; name a file with --prompts")
-    from spectiny.document import TRAINED_DOMAINS
     from spectiny.corpus.documents import documents
+    from spectiny.document import TRAINED_DOMAINS
 
     share = -(-count // len(TRAINED_DOMAINS))
     return [document.prompt for domain in TRAINED_DOMAINS for document in documents(domain, _SEED, share)][
