@@ -12,7 +12,6 @@ from speccorrect.contract import Corrector
 from speccorrect.couple import Coupling
 from speccorrect.grow import TreeShape
 from speccorrect.law import LawPlan
-from speccorrect.products import Proposal, TokenTree
 from speccorrect.tree import path_tree
 from specmodels.dflash import DFlash
 from specmodels.qwen3 import Qwen3
@@ -138,11 +137,8 @@ def _propose(
 
 def _anchor_alone(state: DecodeState) -> Grown:
     anchor_B = state.anchor_B()
-    tree: TokenTree = path_tree(
-        anchor_B[:, None], anchor_B.new_zeros(anchor_B.shape[0], 0, dtype=torch.float32)
-    )
-    proposal: Proposal | None = None
-    return Grown(tree, proposal)
+    no_scores_BK = anchor_B.new_zeros(anchor_B.shape[0], 0, dtype=torch.float32)
+    return Grown(path_tree(anchor_B[:, None], no_scores_BK), None)
 
 
 def _draft_temperature(temperature_B: Tensor, plan: RoundPlan) -> Tensor:

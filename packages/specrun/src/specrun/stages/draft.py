@@ -28,8 +28,11 @@ def draft(state: DecodeState, target: Qwen3, drafter: DFlash, *, block_size: int
     cache_BT = torch.arange(span, device=device).expand(slots_BQ.shape[0], -1)
     # context, then the block itself, then rows that belong to nobody yet
     owner_BT = torch.where(cache_BT < anchor_B1, -1, torch.where(cache_BT < anchor_B1 + block_size, 0, 1))
-    masks = {kind: block_mask(kind, rows, cache_BT, owner_BT) for kind in set(config.layers)}
-    memories = tuple(CacheMemory(state.draft_kv, slots_BQ, masks[kind]) for kind in config.layers)
+    by_kind = {
+        kind: CacheMemory(state.draft_kv, slots_BQ, block_mask(kind, rows, cache_BT, owner_BT))
+        for kind in set(config.layers)
+    }
+    memories = tuple(by_kind[kind] for kind in config.layers)
 
     anchor_B = state.anchor_B()
     tokens_BQ = torch.full_like(slots_BQ, config.mask_token_id)
