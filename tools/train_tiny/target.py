@@ -39,7 +39,7 @@ def watched(shard: Shard) -> Shard:
 def main() -> None:
     """Train; see the module's docstring."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=1_400)
+    parser.add_argument("--steps", type=int, default=4_800)
     parser.add_argument("--name", default="target", help="folder under build/tiny/")
     parser.add_argument("--resume", action="store_true")
     options = parser.parse_args()
@@ -52,7 +52,11 @@ def main() -> None:
     config = OptimiserConfig(matrix_lr=0.02, other_lr=4e-3, matrix_decay=0.02)
     schedule = Schedule(steps=options.steps, warmup=20)
     loop_config = LoopConfig(
-        seed=SEED, evaluate_every=150, checkpoint_every=100, milestones=(schedule.decay_start,)
+        seed=SEED,
+        autocast=torch.bfloat16,
+        evaluate_every=250,
+        checkpoint_every=100,
+        milestones=(schedule.decay_start,),
     )
     folder = BUILD / options.name
     write_record(
@@ -65,6 +69,7 @@ def main() -> None:
         schedule=asdict(schedule),
         rows=ROWS,
         row_tokens=ROW,
+        autocast="bfloat16",
     )
     watch = watched(valid)
     with tqdm(total=options.steps, mininterval=10.0) as bar:

@@ -40,6 +40,7 @@ class LoopConfig:
 
     seed: int  # of every random draw
     accumulation: int = 1  # batches of one optimiser step
+    autocast: torch.dtype | None = None  # of the products inside the objective; parameters and their updates stay fp32
     average: float | None = None  # decay of a moving average of the parameters; None keeps none
     log_every: int = 10  # steps between lines of the log
     evaluate_every: int = 0  # steps between evaluations; 0 leaves them out
@@ -102,7 +103,8 @@ class Loop(Generic[BatchT]):
         for number in range(step * count, (step + 1) * count):
             batch = self.batch(number)
             generator = torch.Generator().manual_seed(draw_seed(self.config.seed, number))
-            found = self.objective(batch, generator)
+            with self._autocast():
+                found = self.objective(batch, generator)
             if not math.isfinite(float(found.loss.detach())):
                 path = self.folder / f"not-finite-{step}.pt"
                 content = {"step": step, "number": number, "batch": tuple(batch), "parameters": self._copy()}  # type: ignore[arg-type]  # batches are named tuples
@@ -114,6 +116,11 @@ class Loop(Generic[BatchT]):
             for name, value in {"loss": found.loss.detach(), **found.metrics}.items():
                 totals[name] = totals.get(name, torch.zeros(())) + value / count
         return totals
+
+    def _autocast(self) -> torch.autocast:
+        dtype = self.config.autocast
+        device = next(self.model.parameters()).device.type
+        return torch.autocast(device, dtype=dtype or torch.bfloat16, enabled=dtype is not None)
 
     def _due(self, step: int, every: int) -> bool:
         return every > 0 and (step % every == 0 or step == self.schedule.steps)
