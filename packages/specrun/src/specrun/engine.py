@@ -16,7 +16,7 @@ from specrun.methods import Method
 from specrun.plan import coupling_strength, round_plan
 from specrun.state import DecodeState, allocate, law_plan
 from specrun.stats import Stats
-from specrun.step import Clock, Parts, RoundPlan, no_clock
+from specrun.step import Clock, Parts, RoundPlan, Watch, no_clock
 from specrun.text import TextStream
 from specrun.tokens import Tokenizer
 
@@ -113,16 +113,29 @@ class Engine:
         turns = conversation(messages, system=system) if isinstance(messages, str) else list(messages)
         return self.tokenizer.encode(self._template.render(turns, enable_thinking=thinking), special=False)
 
+    def prompt_ids(self, prompt: str | Sequence[int]) -> list[int]:
+        """Ids of a text as it stands; ids are taken as they are."""
+        if not isinstance(prompt, str):
+            return list(prompt)
+        if self.tokenizer is None:
+            raise ValueError("prompt: got text, but this engine has no tokenizer; give token ids")
+        return self.tokenizer.encode(prompt, special=True)
+
     def generate(self, prompt: str | Sequence[int], sampling: Sampling | None = None) -> Generation:
         """Decode one prompt to its end; text is encoded as it stands (see `chat_ids` for chat templates)."""
         return self.generate_batch([prompt], sampling or Sampling())[0]
 
     def stream(
-        self, prompt: str | Sequence[int], sampling: Sampling | None = None, *, clock: Clock = no_clock
+        self,
+        prompt: str | Sequence[int],
+        sampling: Sampling | None = None,
+        *,
+        clock: Clock = no_clock,
+        watch: Watch | None = None,
     ) -> Iterator[Piece]:
-        """Decode one prompt and give out what every round adds."""
+        """Decode one prompt and give out what every round adds; `clock` and `watch` see inside the rounds."""
         given = 0
-        for request in self._decode([prompt], [sampling or Sampling()], 1, clock):
+        for request in self._decode([prompt], [sampling or Sampling()], 1, clock, watch):
             ids, given = request.tokens[given:], len(request.tokens)
             text = "" if request.text is None else request.text.take()
             done = None
@@ -150,7 +163,7 @@ class Engine:
         if len(samplings) != len(prompts):
             raise ValueError(f"sampling: got {len(samplings)} for {len(prompts)} prompts, expected one each")
         answers: list[Generation | None] = [None] * len(prompts)
-        for request in self._decode(prompts, samplings, batch_size or len(prompts), no_clock):
+        for request in self._decode(prompts, samplings, batch_size or len(prompts)):
             if request.finish is not None:
                 if request.text is not None:
                     request.text.finish()
@@ -162,7 +175,8 @@ class Engine:
         prompts: Sequence[str | Sequence[int]],
         samplings: list[Sampling],
         batch_size: int,
-        clock: Clock,
+        clock: Clock = no_clock,
+        watch: Watch | None = None,
     ) -> Iterator[Request]:
         if not prompts:
             return
@@ -174,7 +188,7 @@ class Engine:
         longest = max(len(request.prompt) + request.sampling.max_new_tokens for request in requests)
         state = self._buffers(min(batch_size, len(requests)), longest, plan)
         self._latest = requests
-        for request in decode(state, self.parts, plan, requests, clock):
+        for request in decode(state, self.parts, plan, requests, clock, watch):
             yield request
             # the caller may have done anything in between; a run whose answers are all complete needs no buffers
             if self._latest is not requests and any(one.finish is None for one in requests):
@@ -184,7 +198,7 @@ class Engine:
                 )
 
     def _request(self, index: int, prompt: str | Sequence[int], sampling: Sampling) -> Request:
-        ids = self._ids(prompt)
+        ids = self.prompt_ids(prompt)
         if not ids:
             raise ValueError("prompt: got no tokens, expected at least one")
         vocab = self.parts.target.config.vocab_size
@@ -202,13 +216,6 @@ class Engine:
         stops = self.stop_ids if sampling.stop_ids is None else sampling.stop_ids
         text = None if self.tokenizer is None else TextStream(self.tokenizer, sampling.stop)
         return Request(index=index, prompt=ids, sampling=sampling, stop_ids=stops, text=text)
-
-    def _ids(self, prompt: str | Sequence[int]) -> list[int]:
-        if not isinstance(prompt, str):
-            return list(prompt)
-        if self.tokenizer is None:
-            raise ValueError("prompt: got text, but this engine has no tokenizer; give token ids")
-        return self.tokenizer.encode(prompt, special=True)
 
     def _buffers(self, batch: int, longest: int, plan: RoundPlan) -> DecodeState:
         """Buffers that fit, the ones at hand if they do."""

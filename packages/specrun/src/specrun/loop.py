@@ -15,7 +15,7 @@ from specrun.products import Committed
 from specrun.stages.prefill import prefill
 from specrun.state import DecodeState
 from specrun.stats import Stats
-from specrun.step import Clock, Parts, RoundPlan, no_clock, step
+from specrun.step import Clock, Parts, RoundPlan, Watch, no_clock, step
 from specrun.text import TextStream
 
 Finish = Literal["stop", "length"]
@@ -39,7 +39,12 @@ class Request:
 
 
 def decode(
-    state: DecodeState, parts: Parts, plan: RoundPlan, requests: Iterable[Request], clock: Clock = no_clock
+    state: DecodeState,
+    parts: Parts,
+    plan: RoundPlan,
+    requests: Iterable[Request],
+    clock: Clock = no_clock,
+    watch: Watch | None = None,
 ) -> Iterator[Request]:
     """Run all requests and yield each one whenever it has new tokens, for the last time with `finish` set."""
     waiting = iter(requests)
@@ -60,7 +65,7 @@ def decode(
         # idle rows write behind their length too, which is 0
         furthest = max(lengths) + max(plan.rows, plan.block_size, plan.path) + 1
         span = min(-(-furthest // SPAN) * SPAN, state.capacity)
-        outcomes = _read(step(state, parts, plan, span=span, clock=clock))
+        outcomes = _read(step(state, parts, plan, span=span, clock=clock, watch=watch))
         seconds = time.perf_counter() - started
         for row in running:
             request = rows[row]

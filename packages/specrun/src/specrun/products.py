@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from speccorrect.products import TokenTree, Verdict
+
 
 class Verified(NamedTuple):
     """The target's view of the rows of a tree."""
@@ -20,3 +22,12 @@ class Committed(NamedTuple):
     accepted_B: Tensor  # int64 drafted tokens that the target accepted, before any cut
     stopped_B: Tensor  # bool: the last kept token is a stop id
     done_B: Tensor  # bool
+
+
+class Round(NamedTuple):
+    """All that one round proposed and what became of it, for whoever watches; it lives until the next round starts."""
+
+    tree: TokenTree
+    shaped_BNV: Tensor  # the target's logits behind every node, as in `Verified`
+    verdict: Verdict
+    committed: Committed

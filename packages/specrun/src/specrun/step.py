@@ -16,7 +16,7 @@ from speccorrect.tree import path_tree
 from specmodels.dflash import DFlash
 from specmodels.qwen3 import Qwen3
 from specrun.config import AcceptRule
-from specrun.products import Committed
+from specrun.products import Committed, Round
 from specrun.stages.commit import commit
 from specrun.stages.correct import correct
 from specrun.stages.draft import draft
@@ -26,6 +26,9 @@ from specrun.state import DecodeState
 
 Clock = Callable[[str], None]
 """Called behind every stage with its name."""
+
+Watch = Callable[[Round], None]
+"""Called behind every round with what it proposed and what became of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +71,13 @@ def no_clock(stage: str) -> None:
 
 @torch.no_grad()
 def step(
-    state: DecodeState, parts: Parts, plan: RoundPlan, *, span: int, clock: Clock = no_clock
+    state: DecodeState,
+    parts: Parts,
+    plan: RoundPlan,
+    *,
+    span: int,
+    clock: Clock = no_clock,
+    watch: Watch | None = None,
 ) -> Committed:
     """Advance every row by one round. No cache row at or behind `span` is in use before or after it."""
     vocab = parts.target.config.vocab_size
@@ -98,6 +107,8 @@ def step(
         penalties=plan.law.penalties,
     )
     clock("commit")
+    if watch is not None:
+        watch(Round(tree, verified.shaped_BNV, verdict, committed))
     return committed
 
 

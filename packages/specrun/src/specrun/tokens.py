@@ -32,6 +32,11 @@ class Tokenizer:
         """Text of ids, special tokens left out."""
         return str(self._inner.decode(ids, skip_special_tokens=True))
 
+    def spelling(self, token_id: int) -> str:
+        """One token for the eye: its text, half a character as U+FFFD, a special token by its name."""
+        text = str(self._inner.decode([token_id], skip_special_tokens=False))
+        return text or str(self._inner.id_to_token(token_id))
+
     def token_id(self, token: str) -> int | None:
         """The id of one token by its exact spelling."""
         found = self._inner.token_to_id(token)
