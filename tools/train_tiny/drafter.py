@@ -91,6 +91,7 @@ def main() -> None:
         row_tokens=ROW,
         anchors=options.anchors,
         gamma=options.gamma,
+        autocast="bfloat16",
     )
     watch = watched(valid, WATCHED)
 
@@ -110,7 +111,11 @@ def main() -> None:
             optimiser=MixedOptimiser([drafter], config),
             schedule=schedule,
             config=LoopConfig(
-                seed=SEED, evaluate_every=250, checkpoint_every=100, milestones=(schedule.decay_start,)
+                seed=SEED,
+                autocast=torch.bfloat16,
+                evaluate_every=500,
+                checkpoint_every=100,
+                milestones=(schedule.decay_start,),
             ),
             folder=folder,
             batch=rows.batch,

@@ -3,11 +3,16 @@
 Run from the root of the repository: `python tools/train_tiny/evaluate.py dflash domino dominotree`. It needs specrun and
 spectiny. JSON and a table in Markdown come out; the change against the baseline is paired over prompts, and intervals
 are those of a bootstrap over prompts. Without methods, greedy answers of every domain are shown instead.
+
+A rule may stand behind a method: `dflash:reject@0.5` accepts by rejection and drafts at temperature 0.5,
+`ddtree:couple@0.25` trusts the target's noise with that strength (0 not at all), `ddtree:couple@fit` as calibrated. Without a
+rule chains accept by match, and trees couple by the strength that is the default without a calibration.
 """
 
 import argparse
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +22,11 @@ import torch
 from family import DATA, TARGET_FOLDER
 
 from specrun.assemble import load_engine
+from specrun.calibration import FILE
 from specrun.config import DraftOptions, Sampling
 from specrun.engine import Engine
 from specrun.methods import methods
+from specrun.plan import LONG_BLOCK, coupling_strength
 from specrun.tokens import Tokenizer
 from spectiny.corpus.tokens import encode, load_tokenizer
 from spectiny.document import DOMAINS
@@ -28,7 +35,7 @@ from spectrain.record import commit
 
 RESAMPLES = 2_000
 
-Counts = npt.NDArray[np.int64]  # tokens and rounds of every prompt, [prompts, 2]
+Counts = npt.NDArray[np.int64]  # tokens, rounds and verified rows of every prompt, [prompts, 3]
 
 
 def prompt_ids(tokenizer_folder: Path, domain: str, count: int) -> list[list[int]]:
@@ -37,15 +44,23 @@ def prompt_ids(tokenizer_folder: Path, domain: str, count: int) -> list[list[int
     return [one.ids[: one.prompt_length] for one in found]
 
 
-def load(options: argparse.Namespace, name: str, accept: str | None) -> Engine:
-    """The engine of a method, with the drafter folder of its corrector."""
+def load(options: argparse.Namespace, entry: str) -> Engine:
+    """The engine of `method` or `method:rule`, with the drafter folder of its corrector."""
+    name, _, rule = entry.partition(":")
+    kind, _, value = rule.partition("@")
     method = methods()[name]
     own = "dflash" if method.corrector == "none" else method.corrector
     draft = None if method.growth == "plain" else options.drafters / f"qwen3-tiny-{own}"
-    settings = DraftOptions(
-        accept=accept if method.growth == "chain" else None,  # type: ignore[arg-type]  # checked by the parser
-        tree_budget=options.budget if method.growth == "tree" else None,
-    )
+    settings = DraftOptions(tree_budget=options.budget if method.growth == "tree" else None)
+    if kind == "reject":
+        settings = replace(settings, accept="reject", draft_temperature=float(value))
+    elif kind == "couple" and value != "fit":
+        settings = replace(settings, couple=float(value))
+    elif kind == "couple":
+        assert draft is not None, entry
+        assert (draft / FILE).is_file(), f"{draft} has no calibration; run specrun calibrate first"
+    elif method.growth == "tree":
+        settings = replace(settings, couple=coupling_strength(method, settings, LONG_BLOCK))
     return load_engine(options.target, name, draft=draft, options=settings)
 
 
@@ -54,9 +69,9 @@ def count(engine: Engine, ids: list[list[int]], temperature: float, options: arg
     order = sorted(range(len(ids)), key=lambda place: len(ids[place]))
     sampling = Sampling(max_new_tokens=options.tokens, temperature=temperature, seed=options.seed)
     answers = engine.generate_batch([ids[place] for place in order], sampling, batch_size=options.batch)
-    counts = np.zeros((len(ids), 2), dtype=np.int64)
+    counts = np.zeros((len(ids), 3), dtype=np.int64)
     for place, answer in zip(order, answers, strict=True):
-        counts[place] = answer.stats.round_tokens, answer.stats.rounds
+        counts[place] = answer.stats.round_tokens, answer.stats.rounds, answer.stats.verified_rows
     return counts
 
 
@@ -84,6 +99,7 @@ def cell(counts: Counts, baseline: Counts | None) -> dict[str, Any]:
         "prompts": len(counts),
         "rounds": int(counts[:, 1].sum()),
         "tokens": int(counts[:, 0].sum()),
+        "rows_per_token": round(float(counts[:, 2].sum() / max(1, counts[:, 0].sum())), 3),
     }
     if baseline is not None:
         found["change_percent"] = round(100 * (per_round(counts) / per_round(baseline) - 1), 2)
@@ -92,60 +108,49 @@ def cell(counts: Counts, baseline: Counts | None) -> dict[str, Any]:
 
 
 def table(report: list[dict[str, Any]], names: list[str]) -> str:
-    """One row per method, one column per domain, law and rule."""
-    columns = list(dict.fromkeys((row["accept"], row["temperature"], row["domain"]) for row in report))
-    head = ["method", *(f"{domain} T={heat:g} {rule}" for rule, heat, domain in columns)]
+    """One row per method, one column per domain and temperature."""
+    columns = list(dict.fromkeys((row["temperature"], row["domain"]) for row in report))
+    head = ["method", *(f"{domain} T={heat:g}" for heat, domain in columns)]
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    cells = {(row["method"], row["temperature"], row["domain"]): written(row) for row in report}
     for name in names:
-        cells = []
-        for column in columns:
-            rows = [
-                row
-                for row in report
-                if row["method"] == name and (row["accept"], row["temperature"], row["domain"]) == column
-            ]
-            if not rows:
-                cells.append("")
-                continue
-            text = f"{rows[0]['tokens_per_round']:.2f}"
-            if "change_percent" in rows[0]:
-                low, high = rows[0]["change_interval"]
-                text += f" ({rows[0]['change_percent']:+.1f} % [{low:.1f}, {high:.1f}])"
-            cells.append(text)
-        lines.append(f"| {name} | {' | '.join(cells)} |")
+        lines.append(f"| {name} | {' | '.join(cells.get((name, *column), '') for column in columns)} |")
     return "\n".join(lines)
+
+
+def written(row: dict[str, Any]) -> str:
+    """One cell in words."""
+    text = f"{row['tokens_per_round']:.2f}"
+    if "change_percent" in row:
+        low, high = row["change_interval"]
+        text += f" ({row['change_percent']:+.0f} % [{low:.0f}, {high:.0f}])"
+    return text
 
 
 def evaluate(options: argparse.Namespace) -> list[dict[str, Any]]:
     """All cells, the baseline first, so that changes can be told."""
     names = [options.baseline, *(name for name in options.methods if name != options.baseline)]
     ids = {domain: prompt_ids(options.target, domain, options.prompts) for domain in options.domains}
-    baselines: dict[tuple[str, float, str], Counts] = {}
+    baselines: dict[tuple[float, str], Counts] = {}
     report = []
-    for rule in options.accept:
-        for name in names:
-            if rule == "reject" and methods()[name].growth != "chain":
-                continue
-            engine = load(options, name, rule)
-            for heat in options.temperatures:
-                if rule == "reject" and heat == 0:
-                    continue
-                both: list[Counts] = []
-                for domain in options.domains:
-                    started = time.perf_counter()
-                    counts = count(engine, ids[domain], heat, options)
-                    both.append(counts)
-                    key = (rule, heat, domain)
-                    baselines.setdefault(key, counts)
-                    entry = {"method": name, "accept": rule, "temperature": heat, "domain": domain}
-                    entry |= cell(counts, None if name == options.baseline else baselines[key])
-                    entry["seconds"] = round(time.perf_counter() - started, 1)
-                    report.append(entry)
-                    print(json.dumps(entry), flush=True)
-                joined, key = np.concatenate(both), (rule, heat, "all")
-                baselines.setdefault(key, joined)
-                entry = {"method": name, "accept": rule, "temperature": heat, "domain": "all"}
-                report.append(entry | cell(joined, None if name == options.baseline else baselines[key]))
+    for name in names:
+        engine = load(options, name)
+        for heat in options.temperatures:
+            if heat == 0 and ":" in name:
+                continue  # rules differ where something is drawn
+            parts: dict[str, Counts] = {}
+            for domain in options.domains:
+                started = time.perf_counter()
+                parts[domain] = count(engine, ids[domain], heat, options)
+                seconds = round(time.perf_counter() - started, 1)
+                print(
+                    f"{name} T={heat:g} {domain}: {per_round(parts[domain]):.3f} in {seconds} s", flush=True
+                )
+            parts["all"] = np.concatenate(list(parts.values()))
+            for domain, counts in parts.items():
+                baseline = baselines.setdefault((heat, domain), counts)
+                entry = {"method": name, "temperature": heat, "domain": domain}
+                report.append(entry | cell(counts, None if name == options.baseline else baseline))
     return report
 
 
@@ -163,11 +168,10 @@ def show(options: argparse.Namespace) -> None:
 def main() -> None:
     """Evaluate; see the module's docstring."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("methods", nargs="*", choices=[*methods(), []], help="none: show greedy answers")
+    parser.add_argument("methods", nargs="*", help="none: show greedy answers")
     parser.add_argument("--baseline", default="dflash", help="what the others are compared with")
     parser.add_argument("--domains", nargs="+", default=list(DOMAINS), choices=DOMAINS)
     parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0])
-    parser.add_argument("--accept", nargs="+", default=["match"], choices=("match", "reject"))
     parser.add_argument("--budget", type=int, help="drafted nodes of trees; each method's own unless given")
     parser.add_argument("--prompts", type=int, default=80, help="of every domain")
     parser.add_argument("--tokens", type=int, default=96, help="new tokens at most")
