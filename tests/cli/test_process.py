@@ -18,10 +18,31 @@ from specrun_cli.generate import METHOD, MODEL
 COMMAND = (sys.executable, "-m", "specrun_cli")
 
 
-def test_help_and_version_import_nothing_heavy():
-    code = "import sys; from specrun_cli.arguments import parser; parser().format_help(); print('torch' in sys.modules)"
+WITHOUT_MODELS = [
+    "--help",
+    "--version",
+    "generate --help",
+    "methods",
+    "methods --json",
+    "models",
+    "models --json",
+]
+
+
+@pytest.mark.parametrize("line", WITHOUT_MODELS)
+def test_what_needs_no_model_imports_nothing_heavy(line):
+    code = f"""
+import sys
+from specrun_cli.main import main
+try:
+    code = main({line.split()!r})
+except SystemExit as stop:
+    code = stop.code
+print(code, *sorted({{"torch", "numpy", "tokenizers", "jinja2"}} & sys.modules.keys()), file=sys.stderr)
+"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"
+    assert done.stdout
+    assert done.stderr == "0\n"
 
 
 def test_version():

@@ -7,7 +7,7 @@ import pytest
 
 from specmodels import KNOWN_MODELS
 from specrun import catalogue as listed
-from specrun.assemble import EmbeddedModel
+from specrun.embedded import EmbeddedModel
 from specrun.methods import methods
 
 

@@ -3,10 +3,9 @@
 from pathlib import Path
 
 import pytest
-from huggingface_hub import errors
-from huggingface_hub.utils import are_progress_bars_disabled
+from huggingface_hub import errors, try_to_load_from_cache
 
-from specmodels.hub import resolve
+from specmodels.hub import cached, resolve
 from specmodels.known import KNOWN_MODELS, known_drafter, known_model
 
 
@@ -132,16 +131,23 @@ def test_what_the_hub_says_in_one_line(monkeypatch, error, part):
     assert part in message
 
 
-def test_the_bar_can_be_hidden_and_comes_back(monkeypatch, folder):
-    seen = []
-    monkeypatch.setattr(
-        "huggingface_hub.snapshot_download",
-        lambda *args, **kwargs: seen.append(are_progress_bars_disabled()) or folder,
-    )
-    before = are_progress_bars_disabled()
-    resolve("a/b", progress=False)
-    assert seen == [True]
-    assert are_progress_bars_disabled() == before
+def test_what_the_cache_holds_is_found_where_the_hub_looks_for_it(cache):
+    """By branch and by commit, in the layout that the library itself reads."""
+    commit = "0123456789" * 4
+    kept = cache / "models--a--b"
+    snapshot = kept / "snapshots" / commit
+    assert cached("a/b", "main") is None
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").write_text("{}")
+    assert cached("a/b", commit) == snapshot
+    assert cached("a/b", "main") is None, "no branch is known yet"
+    (kept / "refs").mkdir()
+    (kept / "refs" / "main").write_text(commit)
+    assert cached("a/b", "main") == snapshot
+    assert cached("a/c", "main") is None
+    for revision in (commit, "main"):
+        found = try_to_load_from_cache("a/b", "config.json", cache_dir=cache, revision=revision)
+        assert Path(found).parent == snapshot
 
 
 def test_the_table_is_complete():

@@ -19,7 +19,7 @@ from speccorrect.accept import Keys, target_noise
 from speccorrect.law import shape_logits
 from specmodels.kv import RowsMemory
 from specrun import Engine, Sampling, load_engine, methods
-from specrun.assemble import embedded_models
+from specrun.embedded import embedded_models
 from specrun.state import law_plan
 from spectrain.record import commit
 

@@ -8,8 +8,9 @@ from typing import Any
 from tqdm import tqdm
 
 from specrun import Engine, Sampling, load_engine, method
-from specrun.assemble import drafter_folder, embedded_models
+from specrun.assemble import drafter_folder
 from specrun.calibration import FILE
+from specrun.embedded import embedded_models
 from spectrain.calibrate import Trajectory, fit, observe
 
 DOCUMENTS = 96

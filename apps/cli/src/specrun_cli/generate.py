@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 import torch
 
 from specrun import DraftOptions, Engine, Generation, Piece, Sampling, load_engine, method
-from specrun.assemble import embedded_models
 from specrun.catalogue import catalogue
 from specrun.clock import StageClock
+from specrun.embedded import embedded_models
 from specrun.plan import coupling_strength, round_plan
 from specrun.state import law_plan
 from specrun_cli.prompt import read_prompt

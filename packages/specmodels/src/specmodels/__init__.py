@@ -1,18 +1,32 @@
-"""Target and drafter models, their key-value cache, and the loading of their checkpoints."""
+"""Target and drafter models, their key-value cache, and the loading of their checkpoints.
 
-from specmodels.checkpoint import DrafterCheckpoint, load_drafter, load_target, save_drafter, save_target
-from specmodels.dflash import DFlash, DFlashConfig
-from specmodels.hub import resolve
+What needs torch is imported when it is first used: a list of models should not have to wait for it.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from specmodels.hub import cached, resolve
 from specmodels.known import KNOWN_MODELS, KnownDrafter, KnownModel, known_drafter, known_model
-from specmodels.kv import CacheMemory, ContextMemory, RowsMemory, StaticKV
-from specmodels.qwen3 import Qwen3, Qwen3Config
-from specmodels.template import (
-    ChatTemplate,
-    conversation,
-    read_chat_template,
-    read_special_tokens,
-    read_stop_ids,
-)
+
+if TYPE_CHECKING:
+    from specmodels.checkpoint import (
+        DrafterCheckpoint,
+        load_drafter,
+        load_target,
+        save_drafter,
+        save_target,
+    )
+    from specmodels.dflash import DFlash, DFlashConfig
+    from specmodels.kv import CacheMemory, ContextMemory, RowsMemory, StaticKV
+    from specmodels.qwen3 import Qwen3, Qwen3Config
+    from specmodels.template import (
+        ChatTemplate,
+        conversation,
+        read_chat_template,
+        read_special_tokens,
+        read_stop_ids,
+    )
 
 __all__ = [
     "KNOWN_MODELS",
@@ -28,6 +42,7 @@ __all__ = [
     "Qwen3Config",
     "RowsMemory",
     "StaticKV",
+    "cached",
     "conversation",
     "known_drafter",
     "known_model",
@@ -40,3 +55,31 @@ __all__ = [
     "save_drafter",
     "save_target",
 ]
+
+_LATER = {
+    "CacheMemory": "kv",
+    "ChatTemplate": "template",
+    "ContextMemory": "kv",
+    "DFlash": "dflash",
+    "DFlashConfig": "dflash",
+    "DrafterCheckpoint": "checkpoint",
+    "Qwen3": "qwen3",
+    "Qwen3Config": "qwen3",
+    "RowsMemory": "kv",
+    "StaticKV": "kv",
+    "conversation": "template",
+    "load_drafter": "checkpoint",
+    "load_target": "checkpoint",
+    "read_chat_template": "template",
+    "read_special_tokens": "template",
+    "read_stop_ids": "template",
+    "save_drafter": "checkpoint",
+    "save_target": "checkpoint",
+}
+
+if not TYPE_CHECKING:  # a checker would take every misspelt name for one of these
+
+    def __getattr__(name: str) -> object:
+        if name not in _LATER:
+            raise AttributeError(f"module {__name__} has no attribute {name}")
+        return getattr(import_module(f"{__name__}.{_LATER[name]}"), name)

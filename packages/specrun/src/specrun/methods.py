@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
-from speccorrect.registry import corrector_specs
+from speccorrect.described import described_correctors
 
 Growth = Literal["plain", "chain", "tree"]
 
@@ -46,7 +46,9 @@ _TREE_PAPERS = {"none": "DDTree, arXiv 2604.12989", "domino": "DominoTree, arXiv
 def methods() -> dict[str, Method]:
     """All methods by name; plain decoding first, then a chain and a tree per corrector, then the variants."""
     table = {PLAIN.name: PLAIN}
-    for corrector, spec in sorted(corrector_specs().items(), key=lambda item: (item[0] != "none", item[0])):
+    for corrector, spec in sorted(
+        described_correctors().items(), key=lambda item: (item[0] != "none", item[0])
+    ):
         chain = Method(
             name=_OWN_NAMES.get((corrector, "chain"), corrector),
             corrector=corrector,
