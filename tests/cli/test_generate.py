@@ -6,9 +6,10 @@ import sys
 
 import pytest
 
-from specrun import Engine, load_engine
+from specrun import Engine, Sampling, load_engine
 from specrun_cli import generate as command
 from specrun_cli import main as entry
+from specrun_cli import opening
 
 PROMPT = "Once upon a time"
 KEYS = (
@@ -25,7 +26,7 @@ def alone(family):
 
 def expected(engine, *, raw=False):
     prompt = PROMPT if raw else engine.chat_ids(PROMPT)
-    return engine.generate(prompt, command.Sampling(max_new_tokens=24))
+    return engine.generate(prompt, Sampling(max_new_tokens=24))
 
 
 def test_the_text_is_that_of_the_target_alone(generate, alone):
@@ -155,7 +156,7 @@ def test_the_system_turn_reaches_the_template(generate, monkeypatch):
 
 
 def test_an_embedded_model_says_what_it_is(generate, monkeypatch, family):
-    monkeypatch.setattr(command, "embedded_models", lambda: {str(family.target): None})
+    monkeypatch.setattr(opening, "embedded_models", lambda: {str(family.target): None})
     outcome = generate(PROMPT)
     assert outcome.err.count("\n") == 1
     assert re.search(r"demonstration model.*--model qwen3-8b", outcome.err)

@@ -13,7 +13,7 @@ import pytest
 from specrun import DraftOptions, Sampling
 from specrun.plan import DEFAULT_DRAFT_TEMPERATURE
 from specrun_cli import arguments
-from specrun_cli.generate import METHOD, MODEL
+from specrun_cli.opening import METHOD, MODEL
 
 COMMAND = (sys.executable, "-m", "specrun_cli")
 

@@ -95,6 +95,18 @@ class _Version(argparse.Action):
 
 def _generate(parser: Parser) -> None:
     parser.set_defaults(run=_run_generate)
+    _prompt(parser)
+    _models(parser)
+    _sampling(parser)
+    _drafting(parser)
+    group = parser.add_argument_group("output")
+    add = group.add_argument
+    add("--no-stream", action="store_true", help="print the text when it is complete")
+    add("--stats", action="store_true", help="print counts and times to standard error")
+    add("--json", action="store_true", help="print one JSON object instead of the text")
+
+
+def _prompt(parser: Parser) -> None:
     add = parser.add_argument
     add("prompt", metavar="PROMPT", nargs="?", help="the text; - reads standard input")
     add(
@@ -110,6 +122,8 @@ def _generate(parser: Parser) -> None:
     )
     add("--no-chat-template", action="store_true", help="continue the text as it stands")
 
+
+def _models(parser: Parser) -> None:
     group = parser.add_argument_group("models")
     add = group.add_argument
     add("--model", help="name, folder or owner/name[@revision] (default: tiny; see specrun models)")
@@ -122,6 +136,8 @@ def _generate(parser: Parser) -> None:
     )
     add("--offline", action="store_true", help="download nothing")
 
+
+def _sampling(parser: Parser) -> None:
     group = parser.add_argument_group("sampling")
     add = group.add_argument
     add(
@@ -150,6 +166,8 @@ def _generate(parser: Parser) -> None:
     add("--seed", metavar="N", type=_whole, help="the same seed gives the same text (default: 0)")
     add("--stop", metavar="TEXT", action="append", help="end before this text; may be given several times")
 
+
+def _drafting(parser: Parser) -> None:
     group = parser.add_argument_group("drafting")
     add = group.add_argument
     add(
@@ -177,12 +195,6 @@ def _generate(parser: Parser) -> None:
         help="how far a tree trusts the target's own noise above temperature 0: 0 not at all, 1 fully"
         " (default: by block size, or as calibrated with the drafter)",
     )
-
-    group = parser.add_argument_group("output")
-    add = group.add_argument
-    add("--no-stream", action="store_true", help="print the text when it is complete")
-    add("--stats", action="store_true", help="print counts and times to standard error")
-    add("--json", action="store_true", help="print one JSON object instead of the text")
 
 
 def _calibrate(parser: Parser) -> None:

@@ -1,0 +1,126 @@
+"""What was given on the command line in, a ready engine and a checked request out; for every command that decodes."""
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
+from typing import Any, TypeVar
+
+import torch
+
+from specrun import DraftOptions, Engine, Sampling, load_engine, method
+from specrun.catalogue import catalogue
+from specrun.embedded import embedded_models
+from specrun.plan import coupling_strength, round_plan
+from specrun.state import law_plan
+
+MODEL = "tiny"
+METHOD = "dflash"
+
+Settings = TypeVar("Settings", Sampling, DraftOptions)
+
+
+def read_sampling(given: Mapping[str, Any]) -> Sampling:
+    """How to sample; an option that has no effect beside the others is an error."""
+    sampling = _settings(Sampling, {**given, "stop": tuple(given.get("stop", ()))})
+    _refuse_without_effect(given, sampling)
+    return sampling
+
+
+def open_engine(given: Mapping[str, Any], sampling: Sampling) -> Engine:
+    """Check all that can be checked without weights, then load."""
+    options = _settings(DraftOptions, given)
+    chosen = method(given.get("method", METHOD))
+    # for their complaints alone, which should come before a download
+    round_plan(chosen, options, law_plan([sampling]), None, None)
+    coupling_strength(chosen, options, 0)
+    return load_engine(
+        given.get("model", MODEL),
+        chosen.name,
+        draft=given.get("draft"),
+        device=_device(given.get("device", "auto")),
+        dtype=given.get("dtype"),
+        options=options,
+        offline="offline" in given,
+    )
+
+
+def prompt_ids(engine: Engine, prompt: str, given: Mapping[str, Any]) -> list[int]:
+    """Ids of a prompt, in the model's chat template unless the text was to be continued as it stands."""
+    if "no_chat_template" in given:
+        return engine.prompt_ids(prompt)
+    system, thinking = given.get("system"), given.get("thinking", False)
+    ids = engine.chat_ids(prompt, system=system, thinking=thinking)
+    if thinking and ids == engine.chat_ids(prompt, system=system, thinking=False):
+        raise ValueError(
+            "thinking: has no effect with this model, whose chat template knows none; leave it out"
+        )
+    return ids
+
+
+def announce(model: str) -> None:
+    """Say what an embedded model is, once nothing can be wrong with the request any more."""
+    if model in embedded_models():
+        size = next((known.parameters for known in catalogue() if known.name == model), "few")
+        print(
+            f"specrun: {model} is a demonstration model of {size} parameters, its text is modest;"
+            " name a real one, as in --model qwen3-8b (see specrun models)",
+            file=sys.stderr,
+        )
+
+
+@contextmanager
+def enough_memory() -> Iterator[None]:
+    """Turn a device that is too small into an error like any other."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        first = str(error).partition(". ")[0]
+        raise ValueError(
+            f"memory: {first}; use a smaller model, a shorter prompt or --dtype bfloat16"
+        ) from error
+
+
+def _settings(kind: type[Settings], given: Mapping[str, Any]) -> Settings:
+    """The settings that were given; the rest keeps the default that stands in their class."""
+    names = {field.name for field in fields(kind)}
+    return kind(**{name: value for name, value in given.items() if name in names})
+
+
+def _refuse_without_effect(given: Mapping[str, Any], sampling: Sampling) -> None:
+    """A value that says the default again is harmless."""
+    defaults = Sampling()
+    if sampling.temperature == 0:
+        for name in ("seed", "top_p", "top_k", "min_p"):
+            if getattr(sampling, name) != getattr(defaults, name):
+                raise ValueError(
+                    f"{name.replace('_', '-')}: got {getattr(sampling, name)} at temperature 0, where it has no effect;"
+                    " leave it out or set --temperature above 0"
+                )
+        for name in ("draft_temperature", "couple"):
+            if name in given:
+                raise ValueError(
+                    f"{name.replace('_', '-')}: got {given[name]} at temperature 0, where it has no effect;"
+                    " leave it out or set --temperature above 0"
+                )
+    if "no_chat_template" in given:
+        for name in ("system", "thinking"):
+            if name in given:
+                raise ValueError(f"{name}: has no effect with --no-chat-template; leave one of them out")
+
+
+def _device(name: str) -> str:
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        device = torch.device("meta")
+    if device.type not in {"cpu", "cuda"}:
+        raise ValueError(f"device: got {name!r}, expected auto, cpu, cuda or cuda:N")
+    count = torch.cuda.device_count()
+    if device.type == "cuda" and (device.index or 0) >= count:
+        raise ValueError(
+            f"device: got {name!r}, expected one that torch finds, and it finds {count} on CUDA; use cpu"
+        )
+    return name
