@@ -35,6 +35,7 @@ class Generation:
 class Piece:
     """What one round added to an answer."""
 
+    index: int  # of the prompt among those of the call
     text: str  # whole characters that will not change any more
     token_ids: list[int]
     generation: Generation | None  # set on the last piece
@@ -130,30 +131,32 @@ class Engine:
         prompt: str | Sequence[int],
         sampling: Sampling | None = None,
         *,
+        reuse: bool = False,
         clock: Clock = no_clock,
         watch: Watch | None = None,
     ) -> Iterator[Piece]:
-        """Decode one prompt and give out what every round adds; `clock` and `watch` see inside the rounds."""
-        given = 0
-        for request in self._decode([prompt], [sampling or Sampling()], 1, clock, watch):
-            ids, given = request.tokens[given:], len(request.tokens)
-            text = "" if request.text is None else request.text.take()
-            done = None
-            if request.finish is not None:
-                text += "" if request.text is None else request.text.finish()
-                done = _generation(request)
-            yield Piece(text=text, token_ids=ids, generation=done)
+        """Decode one prompt and give out what every round adds; `clock` and `watch` see inside the rounds.
 
-    def generate_batch(
+        With `reuse`, what this prompt and the last single one share at their start, its answer included, is not read
+        again: for conversations.
+        """
+        request = self._request(0, prompt, sampling or Sampling())
+        if reuse:
+            request.kept = self._shared_with_latest(request.prompt)
+        yield from self._pieces([request], 1, clock, watch)
+
+    def stream_batch(
         self,
         prompts: Sequence[str | Sequence[int]],
         sampling: Sampling | Sequence[Sampling],
         *,
         batch_size: int | None = None,
-    ) -> list[Generation]:
-        """Decode many prompts, `batch_size` rows at a time (None: all at once); answers in the order of the prompts.
+        numbers: Sequence[int] | None = None,
+    ) -> Iterator[Piece]:
+        """Decode many prompts, `batch_size` rows at a time (None: all at once), and give out what every round adds.
 
-        Request i draws from stream i of its seed, so equal prompts get different answers at temperature above 0.
+        Request i draws from stream i of its seed, or `numbers[i]`, so that equal prompts get different answers at
+        temperature above 0.
         """
         if batch_size is not None and batch_size < 1:
             raise ValueError(
@@ -162,34 +165,61 @@ class Engine:
         samplings = [sampling] * len(prompts) if isinstance(sampling, Sampling) else list(sampling)
         if len(samplings) != len(prompts):
             raise ValueError(f"sampling: got {len(samplings)} for {len(prompts)} prompts, expected one each")
-        answers: list[Generation | None] = [None] * len(prompts)
-        for request in self._decode(prompts, samplings, batch_size or len(prompts)):
-            if request.finish is not None:
-                if request.text is not None:
-                    request.text.finish()
-                answers[request.index] = _generation(request)
-        return [answer for answer in answers if answer is not None]
+        numbers = range(len(prompts)) if numbers is None else numbers
+        requests = [self._request(*each) for each in zip(numbers, prompts, samplings, strict=True)]
+        if requests:
+            yield from self._pieces(requests, batch_size or len(requests))
 
-    def _decode(
+    def generate_batch(
         self,
         prompts: Sequence[str | Sequence[int]],
-        samplings: list[Sampling],
+        sampling: Sampling | Sequence[Sampling],
+        *,
+        batch_size: int | None = None,
+    ) -> list[Generation]:
+        """Decode many prompts as `stream_batch` does; answers in the order of the prompts."""
+        pieces = self.stream_batch(prompts, sampling, batch_size=batch_size)
+        answers = {piece.index: piece.generation for piece in pieces if piece.generation is not None}
+        return [answers[index] for index in range(len(prompts))]
+
+    def check(self, prompt: str | Sequence[int], sampling: Sampling) -> None:
+        """Raise the ValueError that decoding this prompt would begin with, if there is one."""
+        self._request(0, prompt, sampling)
+
+    def _shared_with_latest(self, prompt: list[int]) -> int:
+        """Leading ids of a prompt whose rows the caches hold; its last one is always read for its logits."""
+        if len(self._latest) != 1:
+            return 0
+        (latest,) = self._latest
+        held = (latest.prompt + latest.tokens)[: latest.settled]
+        pairs = zip(held, prompt[:-1], strict=False)
+        return next(
+            (count for count, (ours, theirs) in enumerate(pairs) if ours != theirs),
+            min(len(held), len(prompt) - 1),
+        )
+
+    def _pieces(
+        self,
+        requests: list[Request],
         batch_size: int,
         clock: Clock = no_clock,
         watch: Watch | None = None,
-    ) -> Iterator[Request]:
-        if not prompts:
-            return
-        plan = self.plan_for(samplings)
-        requests = [
-            self._request(index, prompt, sampling)
-            for index, (prompt, sampling) in enumerate(zip(prompts, samplings, strict=True))
-        ]
+    ) -> Iterator[Piece]:
+        plan = self.plan_for([request.sampling for request in requests])
         longest = max(len(request.prompt) + request.sampling.max_new_tokens for request in requests)
-        state = self._buffers(min(batch_size, len(requests)), longest, plan)
-        self._latest = requests
+        self._latest = requests  # before the buffers change: an interrupt may come at any point
+        state = self._buffers(min(batch_size, len(requests)), longest, plan, kept=requests[0].kept)
+        places = {id(request): place for place, request in enumerate(requests)}
+        given = [0] * len(requests)
         for request in decode(state, self.parts, plan, requests, clock, watch):
-            yield request
+            place = places[id(request)]
+            ids, given[place] = request.tokens[given[place] :], len(request.tokens)
+            yield Piece(
+                index=place,
+                text=_new_text(request),
+                token_ids=ids,
+                generation=None if request.finish is None else _generation(request),
+            )
             # the caller may have done anything in between; a run whose answers are all complete needs no buffers
             if self._latest is not requests and any(one.finish is None for one in requests):
                 raise ValueError(
@@ -217,8 +247,8 @@ class Engine:
         text = None if self.tokenizer is None else TextStream(self.tokenizer, sampling.stop)
         return Request(index=index, prompt=ids, sampling=sampling, stop_ids=stops, text=text)
 
-    def _buffers(self, batch: int, longest: int, plan: RoundPlan) -> DecodeState:
-        """Buffers that fit, the ones at hand if they do."""
+    def _buffers(self, batch: int, longest: int, plan: RoundPlan, *, kept: int = 0) -> DecodeState:
+        """Buffers that fit, the ones at hand if they do; new ones hold the first `kept` cache rows of the old."""
         slack = max(plan.rows, plan.block_size, plan.path) + 1
         need = -(-(longest + slack) // SPAN) * SPAN
         held = self._state
@@ -229,16 +259,26 @@ class Engine:
             and held.features_BPF.shape[1] == plan.path
             and (held.output_BV.shape[1] > 0 or not plan.law.penalties)
         )
-        if held is None or not fits:
-            self._state = held = allocate(
-                self.parts.target,
-                self.parts.drafter,
-                batch=batch,
-                capacity=need,
-                path=plan.path,
-                penalties=plan.law.penalties,
-            )
-        return held
+        if held is not None and fits:
+            return held
+        self._state = allocate(
+            self.parts.target,
+            self.parts.drafter,
+            batch=batch,
+            capacity=need if held is None or not kept else max(need, 2 * held.capacity),
+            path=plan.path,
+            penalties=plan.law.penalties,
+        )
+        if held is not None and kept:
+            self._state.keep(held, kept)
+        return self._state
+
+
+def _new_text(request: Request) -> str:
+    """What can be shown since the last time; all that is left once the request is finished."""
+    if request.text is None:
+        return ""
+    return request.text.take() + ("" if request.finish is None else request.text.finish())
 
 
 def _generation(request: Request) -> Generation:

@@ -33,6 +33,8 @@ class Request:
     sampling: Sampling
     stop_ids: tuple[int, ...]
     text: TextStream | None = None  # None leaves the answer as ids, and stop texts unseen
+    kept: int = 0  # leading rows of the caches that hold this prompt already; below its length
+    settled: int = 0  # leading ids, the answer's included, whose rows no later round will write
     tokens: list[int] = field(default_factory=list)
     stats: Stats = field(default_factory=Stats)
     finish: Finish | None = None
@@ -70,6 +72,7 @@ def decode(
         for row in running:
             request = rows[row]
             assert request is not None
+            request.settled = lengths[row]
             lengths[row] += len(outcomes[row].tokens)
             _take(request, outcomes[row], plan, seconds)
             if request.finish is not None:
@@ -111,9 +114,11 @@ def _admit(
             yield request
             continue
         started = time.perf_counter()
-        state.admit(row, request.sampling, request.stop_ids, request.index)
+        request.settled = request.kept
+        state.admit(row, request.sampling, request.stop_ids, request.index, kept=request.kept)
         prompt = torch.tensor(request.prompt, dtype=torch.int64, device=state.tokens_BT.device)
-        first, done = prefill(state, parts.target, parts.drafter, row, prompt, plan.law)
+        first, done = prefill(state, parts.target, parts.drafter, row, prompt, plan.law, kept=request.kept)
+        request.settled = len(request.prompt)
         request.stats.tokens = 1
         request.stats.prefill_seconds = time.perf_counter() - started
         _push(request, [first], stopped=first in request.stop_ids, done=done)

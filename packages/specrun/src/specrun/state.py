@@ -74,16 +74,25 @@ class DecodeState:
         self.done_B[row] = True
         self.length_B[row] = 0
 
-    def admit(self, row: int, sampling: Sampling, stop_ids: tuple[int, ...], request: int) -> None:
-        """Give a batch row to a request; its prompt comes in by prefill."""
+    def keep(self, other: "DecodeState", rows: int) -> None:
+        """Take over the first cache rows of another state."""
+        for mine, theirs in ((self.target_kv, other.target_kv), (self.draft_kv, other.draft_kv)):
+            if mine is not None and theirs is not None:
+                mine.key_LBGTH[..., :rows, :] = theirs.key_LBGTH[..., :rows, :]
+                mine.value_LBGTH[..., :rows, :] = theirs.value_LBGTH[..., :rows, :]
+
+    def admit(
+        self, row: int, sampling: Sampling, stop_ids: tuple[int, ...], request: int, *, kept: int = 0
+    ) -> None:
+        """Give a batch row to a request; its prompt comes in by prefill, behind `kept` cache rows that hold it already."""
         if len(stop_ids) > MAX_STOP_IDS:
             raise ValueError(f"stop ids: got {len(stop_ids)}, expected at most {MAX_STOP_IDS}")
         self.length_B[row] = 0
         # a masked cache row still takes part as 0 x value: what an earlier request may have overflowed to must go
         for cache in (self.target_kv, self.draft_kv):
             if cache is not None:
-                cache.key_LBGTH[:, row].zero_()
-                cache.value_LBGTH[:, row].zero_()
+                cache.key_LBGTH[:, row, :, kept:].zero_()
+                cache.value_LBGTH[:, row, :, kept:].zero_()
         self.features_BPF[row].zero_()
         self.remaining_B[row] = sampling.max_new_tokens
         self.done_B[row] = sampling.max_new_tokens == 0

@@ -40,7 +40,9 @@ class LoopConfig:
 
     seed: int  # of every random draw
     accumulation: int = 1  # batches of one optimiser step
-    autocast: torch.dtype | None = None  # of the products inside the objective; parameters and their updates stay fp32
+    autocast: torch.dtype | None = (
+        None  # of the products inside the objective; parameters and their updates stay fp32
+    )
     average: float | None = None  # decay of a moving average of the parameters; None keeps none
     log_every: int = 10  # steps between lines of the log
     evaluate_every: int = 0  # steps between evaluations; 0 leaves them out

@@ -18,15 +18,23 @@ CHUNK = 256
 
 @torch.no_grad()
 def prefill(
-    state: DecodeState, target: Qwen3, drafter: DFlash | None, row: int, prompt: Tensor, plan: LawPlan
+    state: DecodeState,
+    target: Qwen3,
+    drafter: DFlash | None,
+    row: int,
+    prompt: Tensor,
+    plan: LawPlan,
+    *,
+    kept: int = 0,
 ) -> tuple[int, bool]:
     """Fill row `row` from `prompt` (int64 `[T]`, at least one id) and commit the token that follows it.
 
-    Returns that token and whether it ended the request.
+    The caches hold its first `kept` ids already. Returns the token and whether it ended the request.
     """
+    assert kept < prompt.shape[0], "the last id has to be read: the first token is drawn from its row"
     rows = state.row(row)
     taps = () if drafter is None else drafter.config.target_layers
-    for start in range(0, prompt.shape[0], CHUNK):
+    for start in range(kept, prompt.shape[0], CHUNK):
         chunk_BQ = prompt[None, start : start + CHUNK]
         positions_BQ = torch.arange(start, start + chunk_BQ.shape[1], device=prompt.device)[None]
         span = torch.arange(start + chunk_BQ.shape[1], device=prompt.device)
