@@ -74,9 +74,9 @@ def test_kept_rows_are_those_of_a_fresh_prefill(name, kept):
     assert kept[1] >= 3 + 17 - 6
     assert kept[2] == 0
     ours, theirs = device_tensors(engine._state), device_tensors(fresh._state)
-    for name in ("target_kv.key", "target_kv.value", "draft_kv.key", "draft_kv.value"):
-        rows = slice(len(prompt))
-        torch.testing.assert_close(ours[name][..., rows, :], theirs[name][..., rows, :], rtol=0, atol=CLOSE)
+    rows = slice(len(prompt))
+    for part in ("target_kv.key", "target_kv.value", "draft_kv.key", "draft_kv.value"):
+        torch.testing.assert_close(ours[part][..., rows, :], theirs[part][..., rows, :], rtol=0, atol=CLOSE)
 
 
 @pytest.mark.parametrize("name", ["ar", "dflash", "ddtree"])
