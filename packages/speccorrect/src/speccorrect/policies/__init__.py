@@ -1,0 +1,1 @@
+"""The length policies, one file each; `speccorrect.policy` finds them by listing this folder."""
