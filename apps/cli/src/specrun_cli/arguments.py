@@ -20,6 +20,10 @@ Draws answers by plain decoding under keyed noise, scores the drafter's blocks a
 the drafter and the noise, the draft temperature that rejection accepts most, and acceptance by depth. The file
 calibration.json beside the drafter's weights is used from then on. It changes drafts, never the text."""
 
+_TRACE = """\
+Decodes like `specrun generate`, and writes what every round drafted, what the target thought of it, what was kept and how
+long each stage took. The page is one file without any reference to the network: open it in a browser."""
+
 _GENERATE_EPILOG = """\
 Lengths: --block-size counts the anchor, which is the last token known so far:
 16 rows draft 15 tokens, or 16 with drafters whose anchor row predicts as well.
@@ -55,6 +59,11 @@ def parser() -> "Parser":
             description=_GENERATE,
             epilog=_GENERATE_EPILOG,
             formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+    )
+    _trace(
+        commands.add_parser(
+            "trace", help="show a generation round by round, as a page in the browser", description=_TRACE
         )
     )
     _calibrate(
@@ -104,6 +113,17 @@ def _generate(parser: Parser) -> None:
     add("--no-stream", action="store_true", help="print the text when it is complete")
     add("--stats", action="store_true", help="print counts and times to standard error")
     add("--json", action="store_true", help="print one JSON object instead of the text")
+
+
+def _trace(parser: Parser) -> None:
+    parser.set_defaults(run=_run_trace)
+    _prompt(parser)
+    _models(parser)
+    _sampling(parser)
+    _drafting(parser)
+    add = parser.add_argument_group("output").add_argument
+    add("--html", metavar="FILE", help="write a page; a file of that name is replaced")
+    add("--json", action="store_true", help="print one JSON object")
 
 
 def _prompt(parser: Parser) -> None:
@@ -243,11 +263,19 @@ def _number(text: str) -> float:
 
 
 def _no_command(_: argparse.Namespace) -> NoReturn:
-    raise ValueError("command: got none, expected generate, calibrate, models or methods; see specrun --help")
+    raise ValueError(
+        "command: got none, expected generate, trace, calibrate, models or methods; see specrun --help"
+    )
 
 
 def _run_generate(given: argparse.Namespace) -> None:
     from specrun_cli.generate import run
+
+    run(vars(given))
+
+
+def _run_trace(given: argparse.Namespace) -> None:
+    from specrun_cli.trace import run
 
     run(vars(given))
 
