@@ -11,6 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from family import BUILD, DRAFTER, SEED, SOURCES, TARGET_FOLDER
 from tqdm import tqdm
@@ -25,6 +26,8 @@ from spectrain.loop import Loop, LoopConfig
 from spectrain.optim import MixedOptimiser, OptimiserConfig, Schedule
 from spectrain.record import write_record
 
+FloatArray = npt.NDArray[np.float32]
+
 ROW = 320  # tokens of a packed row; the few answers beyond it are left out
 WATCHED = 16  # held-out responses of each domain that are measured during the run
 
@@ -37,16 +40,15 @@ def watched(shard: Shard, count: int) -> Shard:
     )
 
 
-def usable(folder: Path) -> Shard:
-    """Training answers of a folder that fit a row, without library code drawn at a temperature.
+def usable(folder: Path) -> tuple[Shard, FloatArray]:
+    """Training answers of a folder that fit a row, and their temperatures, without library code drawn at temperature 1.
 
     That code is close to noise: it would be half of the loss, and nothing can be learnt from it.
     """
-    shard = read_shard(folder, "train")
-    noise = (shard.domains == TRAINED_DOMAINS.index("stdlib")) & (
-        np.load(folder / "train.temperatures.npy") > 0
-    )
-    return select(shard, np.flatnonzero((shard.lengths <= ROW) & ~noise))
+    shard, temperatures = read_shard(folder, "train"), np.load(folder / "train.temperatures.npy")
+    noise = (shard.domains == TRAINED_DOMAINS.index("stdlib")) & (temperatures == 1)
+    kept = np.flatnonzero((shard.lengths <= ROW) & ~noise)
+    return select(shard, kept), temperatures[kept]
 
 
 def main() -> None:
@@ -65,7 +67,7 @@ def main() -> None:
     parser.add_argument("--resume", action="store_true")
     options = parser.parse_args()
 
-    train = concatenate([usable(BUILD / name) for name in options.data])
+    train = concatenate([usable(BUILD / name)[0] for name in options.data])
     valid = read_shard(BUILD / options.data[0], "valid")
     rows = PackedRows(train, batch=options.rows, row=ROW, seed=SEED)
     target = load_target(options.target, dtype=torch.float32).requires_grad_(requires_grad=False)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from drafter import ROW, watched
+from drafter import ROW, usable, watched
 from export import add_ids
 from family import BUILD, DATA, DRAFTER, MASK, RECORDS, SEED, SOURCES, TARGET, TARGET_FOLDER, VOCABULARY
 from torch import Tensor, nn
@@ -135,9 +135,9 @@ class Setting:
     """What all runs share."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        parts = [answers(BUILD / name) for name in options.data]
+        parts = [usable(BUILD / name) for name in options.data]
         self.train = concatenate([shard for shard, _ in parts])
-        self.temperature_D = torch.cat([temperature_D for _, temperature_D in parts])
+        self.temperature_D = torch.from_numpy(np.concatenate([temperatures for _, temperatures in parts]))
         valid = read_shard(BUILD / options.data[0], "valid")
         self.valid = select(valid, np.flatnonzero(valid.lengths <= ROW))
         self.rows = PackedRows(self.train, batch=options.rows, row=ROW, seed=SEED + 1)
@@ -202,14 +202,6 @@ class Setting:
         """Expected tokens of a round on held-out text, by domain."""
         head: Any = pair.head
         return expected_lengths(self.target, pair.drafter, head, self.watch, TRAINED_DOMAINS, row=ROW)
-
-
-def answers(folder: Path) -> tuple[Shard, Tensor]:
-    """The answers that the drafter was trained on, and the temperature of each."""
-    shard, temperature_D = read_shard(folder, "train"), np.load(folder / "train.temperatures.npy")
-    noise = (shard.domains == TRAINED_DOMAINS.index("stdlib")) & (temperature_D > 0)
-    kept = np.flatnonzero((shard.lengths <= ROW) & ~noise)
-    return select(shard, kept), torch.from_numpy(temperature_D[kept])
 
 
 def response_tokens(shard: Shard) -> Tensor:

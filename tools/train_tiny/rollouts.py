@@ -28,7 +28,7 @@ from spectrain.sampling import Request, sample_responses
 LONGEST = 200  # tokens of a response
 ROWS = 256  # responses decoded at once
 SHARES = {"math": 0.2, "code": 0.2, "story": 0.2, "stdlib": 0.4}
-TEMPERATURES = (0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.7)  # half of the responses are greedy
+TEMPERATURES = (0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.7, 0.7)  # half of the responses are greedy
 VALID = 200  # held-out documents of each domain
 
 Job = tuple[int, list[Request]]
