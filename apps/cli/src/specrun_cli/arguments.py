@@ -24,6 +24,12 @@ _TRACE = """\
 Decodes like `specrun generate`, and writes what every round drafted, what the target thought of it, what was kept and how
 long each stage took. The page is one file without any reference to the network: open it in a browser."""
 
+
+_TRAIN = """\
+Lets the target answer prompts, trains what the recipe names on the answers, and
+measures what that gained on held-out ones. The folder receives the weights, a
+log, the curves, a record of the run and a checkpoint to go on from."""
+
 _GENERATE_EPILOG = """\
 Lengths: --block-size counts the anchor, which is the last token known so far:
 16 rows draft 15 tokens, or 16 with drafters whose anchor row predicts as well.
@@ -69,6 +75,14 @@ def parser() -> "Parser":
     _calibrate(
         commands.add_parser(
             "calibrate", help="fit how a drafter is used to the target's own answers", description=_CALIBRATE
+        )
+    )
+    _train(
+        commands.add_parser(
+            "train",
+            help="train a drafter or a correction head",
+            description=_TRAIN,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
         )
     )
     _table(
@@ -236,6 +250,21 @@ def _calibrate(parser: Parser) -> None:
     add("--output", metavar="FOLDER", help="write there (default: beside the drafter's weights)")
 
 
+def _train(parser: Parser) -> None:
+    parser.set_defaults(run=_run_train)
+    add = parser.add_argument
+    add("recipe", metavar="RECIPE", nargs="?", help="the name of a recipe, or a file that ends in .toml")
+    add("--list", action="store_true", help="list the recipes that have a name")
+    add("--output", metavar="FOLDER", help="the run's folder (default: runs/RECIPE)")
+    add(
+        "--data",
+        metavar="FOLDER",
+        help="shards with the splits train and valid, instead of the recipe's data",
+    )
+    add("--resume", action="store_true", help="go on with the run in the folder")
+    add("--device", help="cpu, cuda or cuda:N (default: cpu)")
+
+
 def _table(parser: Parser, run: Any) -> None:
     parser.set_defaults(run=run)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -264,7 +293,7 @@ def _number(text: str) -> float:
 
 def _no_command(_: argparse.Namespace) -> NoReturn:
     raise ValueError(
-        "command: got none, expected generate, trace, calibrate, models or methods; see specrun --help"
+        "command: got none, expected generate, trace, calibrate, train, models or methods; see specrun --help"
     )
 
 
@@ -282,6 +311,12 @@ def _run_trace(given: argparse.Namespace) -> None:
 
 def _run_calibrate(given: argparse.Namespace) -> None:
     from specrun_cli.calibrate import run
+
+    run(vars(given))
+
+
+def _run_train(given: argparse.Namespace) -> None:
+    from specrun_cli.train import run
 
     run(vars(given))
 

@@ -62,9 +62,7 @@ def run(given: Mapping[str, Any]) -> None:
 
 
 def _trajectories(drafting: Engine, prompts: list[str], sampling: Sampling) -> list[Trajectory]:
-    plain = Engine(
-        drafting.parts.target, method("ar"), tokenizer=drafting.tokenizer, stop_ids=drafting.stop_ids
-    )
+    plain = drafting.plain()
     made: list[Trajectory] = []
     bar = tqdm(total=len(prompts), desc="answers", disable=None)
     # request numbers restart with every batch, and with them the noise

@@ -12,7 +12,7 @@ from specmodels.template import ChatTemplate, conversation
 from specrun.calibration import Calibration
 from specrun.config import DraftOptions, Sampling
 from specrun.loop import SPAN, Finish, Request, decode
-from specrun.methods import Method
+from specrun.methods import Method, method
 from specrun.plan import coupling_strength, round_plan
 from specrun.state import DecodeState, allocate, law_plan
 from specrun.stats import Stats
@@ -84,6 +84,16 @@ class Engine:
         if fitted is not None and self.options.couple is None and fitted.slots >= slots:
             return fitted
         return Coupling.constant(slots, strength, self.parts.target.embedding.device)
+
+    def plain(self) -> "Engine":
+        """The same target, tokenizer and template, decoding one token per pass."""
+        return Engine(
+            self.parts.target,
+            method("ar"),
+            tokenizer=self.tokenizer,
+            template=self._template,
+            stop_ids=self.stop_ids,
+        )
 
     @property
     def context(self) -> int:

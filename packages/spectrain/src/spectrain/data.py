@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,7 @@ _FILES = ("tokens", "offsets", "prompt_lengths", "domains")
 class Shard:
     """Documents of one split, one after the other."""
 
-    tokens: npt.NDArray[np.uint16]
+    tokens: npt.NDArray[np.unsignedinteger[Any]]
     offsets: npt.NDArray[np.int64]  # document i is tokens[offsets[i]:offsets[i + 1]]
     prompt_lengths: npt.NDArray[np.int32]  # tokens of document i before its response
     domains: npt.NDArray[np.uint8]  # place of the document's domain in the corpus's list
@@ -47,7 +47,7 @@ class Shard:
         """Tokens of every document."""
         return np.diff(self.offsets)
 
-    def document(self, index: int) -> npt.NDArray[np.uint16]:
+    def document(self, index: int) -> npt.NDArray[np.unsignedinteger[Any]]:
         """The tokens of one document."""
         return self.tokens[self.offsets[index] : self.offsets[index + 1]]
 
@@ -98,7 +98,7 @@ class PackedRows:
     """Whole documents packed into rows of equal length, in an order drawn anew for every epoch."""
 
     def __init__(self, shard: Shard, *, batch: int, row: int, seed: int) -> None:
-        longest = int(shard.lengths.max())
+        longest = int(shard.lengths.max(initial=0))
         if longest > row:
             raise ValueError(
                 f"rows: got a document of {longest} tokens, expected at most {row}; use longer rows"
@@ -181,7 +181,7 @@ def select(shard: Shard, documents: npt.NDArray[np.int64]) -> Shard:
     chosen = [shard.document(int(index)) for index in documents]
     lengths = [len(ids) for ids in chosen]
     return Shard(
-        tokens=np.concatenate([*chosen, np.zeros(0, dtype=np.uint16)]),
+        tokens=np.concatenate([*chosen, shard.tokens[:0]]),
         offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
         prompt_lengths=shard.prompt_lengths[documents],
         domains=shard.domains[documents],

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from spectrain.loop import Loss
+from spectrain.objectives import divergences
+from spectrain.objectives.adaflash import adaflash_terms
 from spectrain.objectives.dblast import accepted_length_loss
 from spectrain.objectives.dels import local_loss
 from spectrain.objectives.dflash import decay_weights
@@ -46,6 +48,8 @@ class Recipe:
     loss: Callable[[Taught, Any, Moment], Loss]
     distribution: bool = False  # the loss reads the target's own logits
     backbone: bool = True  # the drafter learns along with the head; without it, the loss sees text alone
+    decays: bool = True  # the loss reads gamma
+    mixes: bool = False  # the loss reads the share of the cross entropy
 
 
 def _weights(taught: Taught, moment: Moment) -> Tensor:
@@ -66,6 +70,25 @@ def _dflash(taught: Taught, head: Any, moment: Moment) -> Loss:
 def _dpace(taught: Taught, head: Any, moment: Moment) -> Loss:
     del head, moment
     return Loss(dpace_loss(base_nll(taught), taught.trained_MK), {})
+
+
+def _adaflash(taught: Taught, head: Any, moment: Moment) -> Loss:
+    del head
+    log_q_MKV, log_p_MKV = taught.base_MKV.float().log_softmax(-1), _target(taught).float().log_softmax(-1)
+    terms = adaflash_terms(log_q_MKV, log_p_MKV, _weights(taught, moment))
+    return Loss(terms.mixed(), {"hard": terms.hard.detach(), "clipped": terms.clipped})
+
+
+def _distance(between: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Taught, Any, Moment], Loss]:
+    def loss(taught: Taught, head: Any, moment: Moment) -> Loss:
+        del head
+        log_q_MKV, log_p_MKV = (
+            taught.base_MKV.float().log_softmax(-1),
+            _target(taught).float().log_softmax(-1),
+        )
+        return Loss(weighted_mean(between(log_q_MKV, log_p_MKV), _weights(taught, moment)), {})
+
+    return loss
 
 
 def _domino(taught: Taught, head: Any, moment: Moment) -> Loss:
@@ -158,12 +181,19 @@ def _dflash2(taught: Taught, head: Any, moment: Moment) -> Loss:
 
 RECIPES = {
     "dflash": Recipe(loss=_dflash),
-    "dpace": Recipe(loss=_dpace),
+    "dpace": Recipe(loss=_dpace, decays=False),
+    "adaflash": Recipe(loss=_adaflash, distribution=True),
+    "forward-kl": Recipe(loss=_distance(divergences.forward_kl), distribution=True),
+    "reverse-kl": Recipe(loss=_distance(divergences.reverse_kl), distribution=True),
+    "jensen-shannon": Recipe(loss=_distance(divergences.jensen_shannon), distribution=True),
+    "total-variation": Recipe(loss=_distance(divergences.total_variation), distribution=True),
+    "log-acceptance": Recipe(loss=_distance(divergences.log_acceptance), distribution=True),
+    "hybrid": Recipe(loss=_distance(divergences.hybrid), distribution=True),
     "domino": Recipe(loss=_domino),
-    "dspark": Recipe(loss=_dspark, distribution=True),
-    "xpress": Recipe(loss=_xpress, distribution=True),
+    "dspark": Recipe(loss=_dspark, distribution=True, mixes=True),
+    "xpress": Recipe(loss=_xpress, distribution=True, mixes=True),
     "lilicorr": Recipe(loss=_lilicorr, distribution=True),
-    "dels": Recipe(loss=_dels, backbone=False),
+    "dels": Recipe(loss=_dels, backbone=False, decays=False),
     "dblast": Recipe(loss=_dblast, distribution=True),
     "dflash2": Recipe(loss=_dflash2),
 }

@@ -6,6 +6,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
+from importlib.metadata import version
 from pathlib import Path
 
 import torch
@@ -20,7 +21,11 @@ def write_record(
         "commit": commit(),
         "sources": source_hash(sources),
         "command": " ".join(sys.argv),
-        "versions": {"python": platform.python_version(), "torch": torch.__version__},
+        "versions": {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "spectrain": version("spectrain"),
+        },
         "threads": torch.get_num_threads(),
         "seed": seed,
         "data": dict(data),
@@ -30,9 +35,9 @@ def write_record(
 
 
 def commit() -> str:
-    """The commit that is checked out."""
-    done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
-    return done.stdout.strip()
+    """The commit that is checked out here, or "none"; the hash of the sources tells what ran in either case."""
+    done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else "none"
 
 
 def source_hash(folders: Iterable[Path]) -> str:
