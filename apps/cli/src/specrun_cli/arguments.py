@@ -40,6 +40,12 @@ passes. The token that the target adds to an accepted draft counts; the first
 token, which comes from reading the prompt, does not, and neither do tokens cut
 off behind a stop.
 
+Many prompts: a line of --input is a JSON object with a prompt (and a system) or
+with messages; beside it may stand id and meta, which come back with the answer,
+and any option of sampling under its own name (max_new_tokens, temperature, stop
+and so on). Line n draws under the seed plus n - 1. A run that was killed goes on
+when the same command is given again; a bad line is reported and skipped.
+
 JSON keys: text token_ids prompt_tokens tokens rounds tokens_per_round
 acceptance_by_depth method model draft device dtype seed temperature
 finish_reason prefill_seconds decode_seconds tokens_per_second stages. The last
@@ -127,6 +133,12 @@ def _generate(parser: Parser) -> None:
     add("--no-stream", action="store_true", help="print the text when it is complete")
     add("--stats", action="store_true", help="print counts and times to standard error")
     add("--json", action="store_true", help="print one JSON object instead of the text")
+
+    group = parser.add_argument_group("many prompts")
+    add = group.add_argument
+    add("--input", metavar="FILE", help="JSON lines with a key prompt or messages, see below")
+    add("--output", metavar="FILE", help="answers as JSON lines, in the order of the input")
+    add("--batch-size", metavar="N", type=_whole, help="prompts at a time (default: 8)")
 
 
 def _trace(parser: Parser) -> None:

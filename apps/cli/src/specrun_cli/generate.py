@@ -6,6 +6,7 @@ from typing import Any
 
 from specrun import Generation, Piece
 from specrun.clock import StageClock
+from specrun_cli.batch import run as batch
 from specrun_cli.opening import MODEL, announce, enough_memory, open_engine, prompt_ids, read_sampling
 from specrun_cli.prompt import read_prompt
 from specrun_cli.report import as_block, as_json
@@ -14,10 +15,16 @@ from specrun_cli.report import as_block, as_json
 def run(given: Mapping[str, Any]) -> None:
     """Check, load, decode, print."""
     with enough_memory():
-        _run(given)
+        if "input" in given:
+            batch(given)
+        else:
+            _run(given)
 
 
 def _run(given: Mapping[str, Any]) -> None:
+    for name in ("output", "batch_size"):
+        if name in given:
+            raise ValueError(f"{name.replace('_', '-')}: has no effect without --input FILE; leave it out")
     prompt = read_prompt(given)
     sampling = read_sampling(given)
     engine = open_engine(given, sampling)

@@ -23,7 +23,7 @@ Settings = TypeVar("Settings", Sampling, DraftOptions)
 def read_sampling(given: Mapping[str, Any]) -> Sampling:
     """How to sample; an option that has no effect beside the others is an error."""
     sampling = _settings(Sampling, {**given, "stop": tuple(given.get("stop", ()))})
-    _refuse_without_effect(given, sampling)
+    refuse_without_effect(given, sampling)
     return sampling
 
 
@@ -87,14 +87,14 @@ def _settings(kind: type[Settings], given: Mapping[str, Any]) -> Settings:
     return kind(**{name: value for name, value in given.items() if name in names})
 
 
-def _refuse_without_effect(given: Mapping[str, Any], sampling: Sampling) -> None:
-    """A value that says the default again is harmless."""
+def refuse_without_effect(given: Mapping[str, Any], sampling: Sampling) -> None:
+    """Complain about what was given and changes nothing; a value that says the default again is harmless."""
     defaults = Sampling()
     if sampling.temperature == 0:
         for name in ("seed", "top_p", "top_k", "min_p"):
-            if getattr(sampling, name) != getattr(defaults, name):
+            if given.get(name, getattr(defaults, name)) != getattr(defaults, name):
                 raise ValueError(
-                    f"{name.replace('_', '-')}: got {getattr(sampling, name)} at temperature 0, where it has no effect;"
+                    f"{name.replace('_', '-')}: got {given[name]} at temperature 0, where it has no effect;"
                     " leave it out or set --temperature above 0"
                 )
         for name in ("draft_temperature", "couple"):

@@ -9,7 +9,7 @@ from typing import Any
 def read_prompt(given: Mapping[str, Any]) -> str:
     """The one prompt that was given; every other number of prompts is an error."""
     for name in ("prompt", "system", "stop"):
-        _require_text(name, given.get(name, ""))
+        require_text(name, given.get(name, ""))
     if "prompt" in given and "prompt_file" in given:
         raise ValueError("prompt: got a text and --prompt-file, expected one of them")
     if "prompt_file" in given:
@@ -45,7 +45,7 @@ def _decoded(data: bytes, origin: str) -> str:
     return text.removesuffix("\n").removesuffix("\r")
 
 
-def _require_text(name: str, value: str | list[str]) -> None:
+def require_text(name: str, value: str | list[str]) -> None:
     """Bytes of the command line that are no UTF-8 arrive as lone surrogates, which no tokenizer takes."""
     try:
         "".join(value).encode()
