@@ -3,15 +3,12 @@
 import pytest
 import torch
 
-from speccorrect.couple import BORDERS
 from speccorrect.tally import EVIDENCE, FADE, SUREST, Tally, calibrated, cells, observe
-
-BORDER = torch.tensor(BORDERS)
 
 
 def test_without_evidence_a_prediction_stands():
     step = torch.tensor([[0.0, 0.1, 0.5, 0.99, 1.0]])
-    cell = cells(step, torch.tensor([[1, 2, 3, 3, 3]]), BORDER)
+    cell = cells(step, torch.tensor([[1, 2, 3, 3, 3]]))
     found = calibrated(step, cell, Tally.fresh(1, 3))
     torch.testing.assert_close(found, step.clamp(max=SUREST))
 
@@ -20,7 +17,7 @@ def test_the_ratio_by_hand():
     tally = Tally.fresh(2, 2)
     step = torch.tensor([[0.5, 0.6, 0.1], [0.5, 0.6, 0.1]])
     depth = torch.tensor([[1, 2, 2], [1, 2, 2]])
-    cell = cells(step, depth, BORDER)
+    cell = cells(step, depth)
     reached = torch.tensor([[True, True, True], [True, False, False]])
     accepted = torch.tensor([[True, False, False], [False, False, False]])
     for _ in range(2):
@@ -40,7 +37,7 @@ def test_the_ratio_by_hand():
 def test_what_the_walk_did_not_try_and_other_rows_leave_no_trace():
     tally = Tally.fresh(2, 2)
     step, depth = torch.full((2, 2), 0.5), torch.tensor([[1, 2], [1, 2]])
-    cell = cells(step, depth, BORDER)
+    cell = cells(step, depth)
     observe(
         tally, step, cell, torch.tensor([[True, True], [False, False]]), torch.ones(2, 2, dtype=torch.bool)
     )
@@ -56,17 +53,17 @@ def test_a_drafter_that_is_off_by_a_factor_is_corrected(factor):
     tally = Tally.fresh(rows, 1)
     for _ in range(rounds):
         step = torch.rand(rows, 1, generator=generator) * 0.3 + 0.4
-        cell = cells(step, torch.ones(rows, 1, dtype=torch.int64), BORDER)
+        cell = cells(step, torch.ones(rows, 1, dtype=torch.int64))
         hit = torch.rand(rows, 1, generator=generator) < step * factor
         observe(tally, step, cell, torch.ones_like(hit), hit)
     step = torch.full((rows, 1), 0.6)
-    found = calibrated(step, cells(step, torch.ones(rows, 1, dtype=torch.int64), BORDER), tally)
+    found = calibrated(step, cells(step, torch.ones(rows, 1, dtype=torch.int64)), tally)
     assert float(found.mean()) == pytest.approx(0.6 * factor, rel=0.1)
 
 
 def test_the_memory_is_bounded_and_forgets():
     tally = Tally.fresh(1, 1)
-    step, cell = torch.full((1, 1), 0.5), cells(torch.full((1, 1), 0.5), torch.tensor([[1]]), BORDER)
+    step, cell = torch.full((1, 1), 0.5), cells(torch.full((1, 1), 0.5), torch.tensor([[1]]))
     always, never = torch.ones(1, 1, dtype=torch.bool), torch.zeros(1, 1, dtype=torch.bool)
     for _ in range(2000):
         observe(tally, step, cell, always, always)

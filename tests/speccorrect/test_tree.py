@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speccorrect.products import Candidates, Proposal
-from speccorrect.tree import ancestors, build_tree, chain_tree, first_nodes, path_tree
+from speccorrect.tree import ancestors, build_tree, chain_tree, first_nodes, path_tree, subtree
 
 from reference import heap
 
@@ -104,3 +104,30 @@ def test_first_nodes_cut_every_table():
     assert first.sees_BNN[0].tolist() == heap.ancestors([0, 0, 1, 0])
     assert first.score_BN.tolist() == [[0.0, -1.0, -2.0, -3.0]]
     assert first.depth_BN.tolist() == [[0, 1, 2, 1]]
+
+
+@given(parents(), st.data())
+def test_a_subtree_keeps_its_nodes_as_they_were(parent, data):
+    # with every chosen node come its ancestors
+    chosen = {0}
+    for node in data.draw(st.sets(st.integers(0, len(parent) - 1))):
+        while node not in chosen:
+            chosen.add(node)
+            node = parent[node]
+    kept = sorted(chosen)
+    valid = torch.ones(1, len(parent)).bool()
+    tree = build_tree(
+        torch.arange(len(parent))[None] + 50,
+        torch.tensor([parent]),
+        valid,
+        -torch.arange(float(len(parent)))[None],
+        levels=len(parent),
+    )
+    smaller = subtree(tree, torch.tensor([kept]))
+    moved = [kept.index(parent[node]) for node in kept]
+    assert smaller.parent_BN.tolist() == [moved]
+    assert smaller.sees_BNN[0].tolist() == heap.ancestors(moved)
+    assert smaller.depth_BN.tolist() == [[depths(parent)[node] for node in kept]]
+    assert smaller.tokens_BN.tolist() == [[node + 50 for node in kept]]
+    assert smaller.score_BN.tolist() == [[-float(node) for node in kept]]
+    assert smaller.valid_BN.all()

@@ -20,7 +20,7 @@ from speccorrect.correctors.dels import convert_pt
 from specmodels import load_target
 from specrun import assemble
 from specrun.assemble import load_engine
-from specrun.config import Sampling
+from specrun.config import DraftOptions, Sampling
 from specrun.engine import Generation
 
 from doubles import counting_world as world
@@ -753,31 +753,57 @@ def test_a_head_s_keys_without_its_tensors_and_the_other_way_round(targets, tmp_
         refused(lambda: load_engine(targets["qwen3"], family.method, draft=tensors_alone), str(tensors_alone))
 
 
-def test_the_length_head_of_adaflash_is_refused_for_now(targets, tmp_path):
+LENGTH_KEYS = {
+    "use_thresh_head_two_model": True,
+    "thresh_head_direct_len": True,
+    "thresh_head_bottleneck_dim": 5,
+}
+
+
+def length_head_tensors():
+    names = {"down": (5, 2 * D), "res.0": (5, 5), "out": (1, 5)}
+    shapes = {f"thresh_head_two_model.{name}.weight": shape for name, shape in names.items()}
+    return world.small(shapes | {name.replace("weight", "bias"): shape[:1] for name, shape in shapes.items()})
+
+
+def test_the_length_head_of_adaflash_comes_with_its_drafter(targets, tmp_path):
     family = BY_NAME["zlab-old"]
-    inside = {
-        "use_thresh_head_two_model": True,
-        "thresh_head_direct_len": True,
-        "thresh_head_bottleneck_dim": 256,
-    }
-    tensors = world.drafter_tensors(shifted=False)
-    head = world.small(
-        {"thresh_head_two_model.down.weight": (4, 2 * D), "thresh_head_two_model.down.bias": (4,)}
+    stored = length_head_tensors()
+    folder = world.write(
+        tmp_path / "both", zlab(inside=LENGTH_KEYS), world.drafter_tensors(shifted=False) | stored
     )
-    cases = {
-        "both": (zlab(inside=inside), tensors | head),
-        "keys": (zlab(inside=inside), tensors),
-        "some": (zlab(inside={**inside, "use_thresh_head_two_model": False}), tensors),
-        "tensors": (zlab(inside={}), tensors | head),
-    }
-    for name, (config, stored) in cases.items():
-        folder = world.write(tmp_path / name, config, stored)
-        refused(
-            lambda folder=folder: load_engine(targets["qwen3"], family.method, draft=folder),
-            str(folder),
-            "AdaFlash's head of lengths",
-            "not supported yet",
-        )
+    options = DraftOptions(policy="adaflash")
+    engine = load_engine(targets["qwen3"], family.method, draft=folder, options=options)
+    weight = engine.parts.length_head.residual.weight
+    assert torch.equal(weight, stored["thresh_head_two_model.res.0.weight"].to(weight.dtype))
+    load_engine(targets["qwen3"], family.method, draft=folder)
+    without = world.write(tmp_path / "without", zlab(inside={}), world.drafter_tensors(shifted=False))
+    refused(
+        lambda: load_engine(targets["qwen3"], family.method, draft=without, options=options),
+        "policy: got adaflash",
+        "no head of lengths",
+    )
+
+
+@pytest.mark.parametrize("case", ["keys", "switched off", "tensors", "other kind", "part"])
+def test_a_length_head_that_is_not_whole_is_refused(targets, tmp_path, case):
+    stored = length_head_tensors()
+    if case == "part":
+        del stored["thresh_head_two_model.out.bias"]
+    keys = LENGTH_KEYS | {
+        "switched off": {"use_thresh_head_two_model": False},
+        "other kind": {"thresh_head_direct_len": False},
+    }.get(case, {})
+    folder = world.write(
+        tmp_path / "draft",
+        zlab(inside={} if case == "tensors" else keys),
+        world.drafter_tensors(shifted=False) | ({} if case == "keys" else stored),
+    )
+    refused(
+        lambda: load_engine(targets["qwen3"], BY_NAME["zlab-old"].method, draft=folder),
+        str(folder),
+        "thresh_head_",
+    )
 
 
 @pytest.mark.parametrize("name", ["domino-huang", "zlab-dflash2"])

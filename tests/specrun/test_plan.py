@@ -76,6 +76,8 @@ REFUSED = [
     ("ar", {"tree_budget": 4}, "tree budget: has no effect with method ar"),
     ("ar", {"accept": "match"}, "accept: has no effect with method ar"),
     ("ar", {"draft_temperature": 0.0}, "draft temperature: has no effect with method ar"),
+    ("ar", {"policy": "fixed"}, "policy: has no effect with method ar"),
+    ("dflash", {"policy": "magic"}, "policy: got 'magic', expected one of adaflash"),
 ]
 
 

@@ -9,7 +9,8 @@ import re
 import pytest
 import torch
 
-from specrun import Sampling
+from speccorrect.length_head import LengthHead
+from specrun import DraftOptions, Sampling
 from specrun import loop as loop_module
 from specrun import step as step_module
 from specrun.state import DecodeState
@@ -17,8 +18,8 @@ from specrun.state import DecodeState
 from doubles.drafters import mixed
 from doubles.engines import device_tensors, engine_for, scripted_engine, small_target
 
-WRITERS = ("admit", "prefill", "draft", "verify", "commit", "retire")
-INNER = ("draft", "correct", "grow", "verify", "commit")
+WRITERS = ("admit", "prefill", "draft", "look", "verify", "learn", "commit", "retire")
+INNER = ("draft", "correct", "grow", "look", "trim", "verify", "learn", "commit")
 SAMPLING = Sampling(max_new_tokens=15, temperature=1.0, frequency_penalty=0.4, top_k=9)
 
 
@@ -61,14 +62,26 @@ def test_every_buffer_states_its_writers():
     assert all(stated().values())
 
 
+def engine_with_policy(growth):
+    """With a head of lengths, so that all is written that a policy can cause to be."""
+    head = LengthHead(small_target().config.hidden_size, width=4).double()
+    options = DraftOptions(policy="adaflash")
+    return scripted_engine(growth, small_target(), mixed, [[2] * 40], options=options, length_head=head)
+
+
 def test_a_tree_round_writes_what_is_stated(monkeypatch):
-    engine = scripted_engine("tree", small_target(), mixed, [[2] * 40])
-    assert seen(monkeypatch, engine) == stated()
+    assert seen(monkeypatch, engine_with_policy("tree")) == stated()
+
+
+def test_without_a_policy_nothing_is_learnt(monkeypatch):
+    found = seen(monkeypatch, scripted_engine("tree", small_target(), mixed, [[2] * 40]))
+    for name in ("predicted_BKX", "accepted_BKX", "length_share_B"):
+        assert found.pop(name) == {"admit"}
+    assert found == {name: writers for name, writers in stated().items() if name in found}
 
 
 def test_a_chain_round_leaves_the_cache_of_the_target_to_verify(monkeypatch):
-    engine = scripted_engine("chain", small_target(), mixed, [[2] * 40])
-    found = seen(monkeypatch, engine)
+    found = seen(monkeypatch, engine_with_policy("chain"))
     assert found.pop("target_kv") == {"admit", "prefill", "verify"}
     assert found == {name: writers for name, writers in stated().items() if name != "target_kv"}
 

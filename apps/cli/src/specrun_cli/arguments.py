@@ -235,6 +235,12 @@ def _drafting(parser: Parser) -> None:
     )
     add("--draft-temperature", metavar="T", type=_number, help="with --accept reject (default: 0.3)")
     add(
+        "--policy",
+        metavar="NAME[=X]",
+        help="how much of a proposal is verified: fixed, threshold, libraspec, dspark, caddtree, measured, or adaflash"
+        " with a drafter that has its head (default: all of it)",
+    )
+    add(
         "--couple",
         metavar="X",
         type=_number,

@@ -80,9 +80,11 @@ def reject(
 
     row_B = count_B - 1
     target_BV = p_BNV[torch.arange(batch, device=row_B.device), row_B]
-    failed_B = row_B.clamp(max=slots - 1)
-    q_BC = q_BKC[torch.arange(batch, device=row_B.device), failed_B] * (row_B < slots)[:, None]
-    residual_BV = _subtract(target_BV, q_BC, proposal, failed_B)
+    residual_BV = target_BV
+    if slots:
+        failed_B = row_B.clamp(max=slots - 1)
+        q_BC = q_BKC[torch.arange(batch, device=row_B.device), failed_B] * (row_B < slots)[:, None]
+        residual_BV = _subtract(target_BV, q_BC, proposal, failed_B)
     key_B1 = keys.at(count_B[:, None], Stream.RESIDUAL)
     ids = torch.arange(residual_BV.shape[-1], device=residual_BV.device)
     bonus_B = draw(residual_BV.log()[:, None], torch.ones_like(temperature_B), key_B1, ids).squeeze(1)

@@ -5,7 +5,7 @@ along a path, so a node among the best M of the tree is among the best M of its 
 (Level-synchronous growth: DominoTree, arXiv 2607.08642, and DARTree, arXiv 2608.13524.)
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -43,8 +43,17 @@ class TreeShape:
             )
 
 
-def grow_chain(corrector: Corrector[P], prepared: P, slots: int, noise_BKC: Tensor | None = None) -> Proposal:
+def grow_chain(
+    corrector: Corrector[P],
+    prepared: P,
+    slots: int,
+    noise_BKC: Tensor | None = None,
+    *,
+    judged: bool = False,
+) -> Proposal:
     """Draw one chain: argmax(scores + noise) per slot. `noise` is temperature times Gumbel; None is greedy.
+
+    `judged` asks for the head's confidence in every slot, if it has any and draws slot by slot.
 
     A head with `passes` draws all slots at once by Jacobi iteration under the same frozen noise, and the scores that
     come back are those the last pass picked from: the q of what was really drawn.
@@ -52,7 +61,11 @@ def grow_chain(corrector: Corrector[P], prepared: P, slots: int, noise_BKC: Tens
     if corrector.passes is not None:
         return _jacobi_chain(corrector, prepared, slots, noise_BKC, corrector.passes)
     rows, picks, state = [], [], corrector.start(prepared)
+    confidences: list[Tensor] = []
     for depth in range(slots):
+        confidence = corrector.confidence(prepared, depth, state) if judged else None
+        if confidence is not None:
+            confidences.append(confidence)
         row = corrector.scores(prepared, depth, state)
         pick = _pick(row, None if noise_BKC is None else noise_BKC[:, depth : depth + 1])
         rows.append(row)
@@ -60,7 +73,8 @@ def grow_chain(corrector: Corrector[P], prepared: P, slots: int, noise_BKC: Tens
         if depth + 1 < slots:
             state = corrector.advance(prepared, depth, pick, state)
     choice = torch.cat(picks, dim=1)
-    return _proposal(choice, torch.cat(rows, dim=1), prepared)
+    proposal = _proposal(choice, torch.cat(rows, dim=1), prepared)
+    return replace(proposal, confidence_BK=torch.cat(confidences, dim=1)) if confidences else proposal
 
 
 def _jacobi_chain(

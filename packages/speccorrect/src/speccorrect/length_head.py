@@ -41,8 +41,8 @@ class LengthHead(nn.Module):
 
 
 def smooth(share_B: Tensor, before_B: Tensor) -> Tensor:
-    """The moving mean after one more block; NaN stands for a request that has none yet."""
-    return torch.where(before_B.isnan(), share_B, torch.lerp(before_B, share_B, SMOOTHING))
+    """The moving mean after one more block; a negative one stands for a request that has none yet."""
+    return torch.where(before_B < 0, share_B, torch.lerp(before_B, share_B, SMOOTHING))
 
 
 def take_length_head(source: HeadSource) -> LengthHead | None:

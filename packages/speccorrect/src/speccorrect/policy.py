@@ -12,7 +12,7 @@ import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -51,6 +51,14 @@ class LengthPolicy(Protocol):
 
     priced: bool
     """True if it reads the costs."""
+
+    @property
+    def evidence(self) -> Literal["scores", "confidence", "corrected"]:
+        """What it takes probabilities from.
+
+        The drafter's scores; a head that foretells acceptance, where there is one; or the scores, corrected by what the
+        request has seen so far.
+        """
 
     def rows(self, outlook: Outlook, costs: Costs) -> Tensor:
         """Rows to verify of every request, int64 `[B]` from 1 (the anchor alone) to M + 1."""

@@ -64,6 +64,9 @@ class Proposal:
     choice_BK: Tensor  # int64: index into the slot's candidates
     scores_BKC: Tensor  # fp32 log-probabilities at temperature 1, of the very rows that the draw read
     candidates: Candidates
+    confidence_BK: Tensor | None = (
+        None  # fp32 logits of acceptance, each from before its draw, where asked for
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ Letters: B batch, N nodes, K depths, X bins.
 """
 
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -44,10 +45,15 @@ class Tally:
         self.accepted_BKX[row].zero_()
 
 
-def cells(step_BN: Tensor, depth_BN: Tensor, border_E: Tensor) -> Tensor:
+def cells(step_BN: Tensor, depth_BN: Tensor) -> Tensor:
     """Flat index into K x X of every node, by its depth and its probability behind an accepted parent."""
-    bins = border_E.shape[0] + 1
-    return (depth_BN - 1).clamp(min=0) * bins + torch.bucketize(step_BN, border_E)
+    border_E = _borders(step_BN.device)
+    return (depth_BN - 1).clamp(min=0) * (len(BORDERS) + 1) + torch.bucketize(step_BN, border_E)
+
+
+@cache
+def _borders(device: torch.device) -> Tensor:
+    return torch.tensor(BORDERS, device=device)
 
 
 def calibrated(step_BN: Tensor, cell_BN: Tensor, tally: Tally) -> Tensor:

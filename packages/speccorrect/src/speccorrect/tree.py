@@ -57,6 +57,23 @@ def path_tree(tokens_BN: Tensor, score_BK: Tensor) -> TokenTree:
     )
 
 
+def subtree(tree: TokenTree, kept_BN: Tensor) -> TokenTree:
+    """The tree of some of the nodes: ascending indices, the root first, every node together with its ancestors."""
+    batch, nodes = tree.tokens_BN.shape
+    place_BN = torch.zeros_like(tree.parent_BN).scatter_(
+        1, kept_BN, torch.arange(kept_BN.shape[1], device=kept_BN.device).expand(batch, -1)
+    )
+    rows_BNN = tree.sees_BNN.gather(1, kept_BN[..., None].expand(-1, -1, nodes))
+    return TokenTree(
+        tokens_BN=tree.tokens_BN.gather(1, kept_BN),
+        parent_BN=place_BN.gather(1, tree.parent_BN.gather(1, kept_BN)),
+        depth_BN=tree.depth_BN.gather(1, kept_BN),
+        valid_BN=tree.valid_BN.gather(1, kept_BN),
+        sees_BNN=rows_BNN.gather(2, kept_BN[:, None].expand(-1, kept_BN.shape[1], -1)),
+        score_BN=tree.score_BN.gather(1, kept_BN),
+    )
+
+
 def first_nodes(tree: TokenTree, count: int) -> TokenTree:
     """The best subtree of `count` nodes, root included: a slice, since nodes stand in order of score."""
     return TokenTree(

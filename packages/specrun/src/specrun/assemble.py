@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from speccorrect.length_head import LengthHead, take_length_head
 from speccorrect.registry import claim_head
 from speccorrect.source import HeadShape, HeadSource
 from specmodels import (
@@ -57,10 +58,10 @@ def load_engine(
     if chosen.growth == "plain" and draft is not None:
         raise ValueError(f"draft: has no effect with method {chosen.name}, which drafts nothing")
     target = load_target(folder, device=device, dtype=torch_dtype)
-    drafter, head, calibration = None, None, None
+    drafter, head, length_head, calibration = None, None, None, None
     if chosen.growth != "plain":
         folder_of_draft, stated = _drafter_folder(model, chosen, draft, offline=offline)
-        drafter, head = _load_drafter(folder_of_draft, stated, chosen, target)
+        drafter, head, length_head = _load_drafter(folder_of_draft, stated, chosen, target)
         calibration = read_calibration(folder_of_draft, device)
     tokenizer = Tokenizer(folder)
     if tokenizer.size > target.config.vocab_size:
@@ -78,6 +79,7 @@ def load_engine(
         stop_ids=read_stop_ids(folder),
         options=options,
         calibration=calibration,
+        length_head=length_head,
     )
 
 
@@ -90,7 +92,7 @@ def drafter_folder(
 
 def _load_drafter(
     folder: Path, stated: Mapping[str, Any] | None, method: Method, target: Qwen3
-) -> tuple[DFlash, nn.Module]:
+) -> tuple[DFlash, nn.Module, LengthHead | None]:
     device, dtype = target.embedding.device, target.embedding.dtype
     checkpoint = load_drafter(
         folder, target.config, device=device, dtype=dtype, stated=stated
@@ -111,6 +113,7 @@ def _load_drafter(
         drafter.draft_to_target_v,
     )
     try:
+        length_head = take_length_head(source)
         name, head = claim_head(source)
     except ValueError as error:
         raise ValueError(f"{folder}: {error}") from error
@@ -126,7 +129,10 @@ def _load_drafter(
             f"draft: {folder} carries {'no head' if name == 'none' else f'the head {name}'}, expected {method.corrector}"
             f" for method {method.name}; choose another method or name another drafter"
         )
-    return drafter, head.to(device=device, dtype=dtype).eval().requires_grad_(requires_grad=False)
+    for part in (head, length_head):
+        if part is not None:
+            part.to(device=device, dtype=dtype).eval().requires_grad_(requires_grad=False)
+    return drafter, head, length_head
 
 
 def _drafter_folder(

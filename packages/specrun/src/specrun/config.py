@@ -61,6 +61,7 @@ class DraftOptions:
         None  # 0 drafts the most probable token; only chains under reject use it
     )
     couple: float | None = None  # trust of trees in the target's own noise above temperature 0; 0 is off
+    policy: str | None = None  # how much of a proposal is verified: a name or name=number; None is all of it
 
 
 def _check(what: str, value: object, good: bool, expected: str) -> None:

@@ -6,11 +6,15 @@ from typing import Any
 
 from speccorrect.contract import Corrector
 from speccorrect.couple import Coupling
+from speccorrect.length_head import LengthHead
+from speccorrect.policies.adaflash import AdaFlash
+from speccorrect.policy import LengthPolicy
 from specmodels.dflash import DFlash
 from specmodels.qwen3 import Qwen3
 from specmodels.template import ChatTemplate, conversation
 from specrun.calibration import Calibration
 from specrun.config import DraftOptions, Sampling
+from specrun.costs import CostTable
 from specrun.loop import SPAN, Finish, Request, decode
 from specrun.methods import Method, method
 from specrun.plan import coupling_strength, round_plan
@@ -56,6 +60,8 @@ class Engine:
         stop_ids: tuple[int, ...] = (),
         options: DraftOptions | None = None,
         calibration: Calibration | None = None,
+        length_head: LengthHead | None = None,
+        costs: CostTable | None = None,
     ) -> None:
         if method.growth != "plain" and (drafter is None or corrector is None):
             raise ValueError(
@@ -71,9 +77,13 @@ class Engine:
             target=target, drafter=drafter if drafts else None, corrector=corrector if drafts else None
         )
         # sizes that cannot work are refused here, not at the first request
-        slots = self.plan_for([Sampling()]).slots
+        plan = self.plan_for([Sampling()])
+        _check_policy(plan.policy, length_head, costs)
         self.parts = replace(
-            self.parts, coupling=self._coupling(slots, None if calibration is None else calibration.coupling)
+            self.parts,
+            coupling=self._coupling(plan.slots, None if calibration is None else calibration.coupling),
+            length_head=length_head if isinstance(plan.policy, AdaFlash) else None,
+            costs=costs,
         )
 
     def _coupling(self, slots: int, fitted: Coupling | None) -> Coupling | None:
@@ -282,6 +292,19 @@ class Engine:
         if held is not None and kept:
             self._state.keep(held, kept)
         return self._state
+
+
+def _check_policy(
+    policy: LengthPolicy | None, length_head: LengthHead | None, costs: CostTable | None
+) -> None:
+    if isinstance(policy, AdaFlash) and length_head is None:
+        raise ValueError(
+            "policy: got adaflash, but the drafter carries no head of lengths; take measured, or a drafter that has one"
+        )
+    if policy is not None and policy.priced and costs is None:
+        raise ValueError(
+            "policy: got one that reads costs, expected a table of them; load_engine measures it"
+        )
 
 
 def _new_text(request: Request) -> str:

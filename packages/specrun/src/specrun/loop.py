@@ -87,6 +87,7 @@ class _Outcome:
     accepted: int
     stopped: bool
     done: bool
+    rows: int  # verified of every request
 
 
 def _read(committed: Committed) -> list[_Outcome]:
@@ -95,7 +96,9 @@ def _read(committed: Committed) -> list[_Outcome]:
         [committed.count_B, committed.accepted_B, committed.stopped_B.long(), committed.done_B.long()], dim=1
     )
     table = torch.cat([flags, committed.new_BP], dim=1).tolist()
-    return [_Outcome(row[4 : 4 + row[0]], row[1], bool(row[2]), bool(row[3])) for row in table]
+    return [
+        _Outcome(row[4 : 4 + row[0]], row[1], bool(row[2]), bool(row[3]), committed.rows) for row in table
+    ]
 
 
 def _admit(
@@ -132,7 +135,9 @@ def _admit(
 
 def _take(request: Request, outcome: _Outcome, plan: RoundPlan, seconds: float) -> None:
     kept = _push(request, outcome.tokens, stopped=outcome.stopped, done=outcome.done)
-    request.stats.count_round(kept=kept, accepted=outcome.accepted, slots=plan.slots, rows=plan.rows)
+    # a chain says nothing of the slots that were trimmed
+    slots = plan.slots if plan.shape is not None else outcome.rows - 1
+    request.stats.count_round(kept=kept, accepted=outcome.accepted, slots=slots, rows=outcome.rows)
     request.stats.decode_seconds += seconds
 
 

@@ -3,6 +3,7 @@
 from speccorrect.contract import Corrector
 from speccorrect.grow import TreeShape
 from speccorrect.law import LawPlan
+from speccorrect.policy import length_policy
 from specmodels.dflash import DFlashConfig
 from specrun.config import AcceptRule, DraftOptions
 from specrun.methods import Method
@@ -43,6 +44,7 @@ def round_plan(
 ) -> RoundPlan:
     """Settle every size of a round. An option that the method cannot honour is a ValueError."""
     _refuse_options_without_effect(method, options)
+    policy = None if options.policy is None else length_policy(options.policy)
     if method.growth == "plain" or drafter is None:
         return RoundPlan(
             block_size=1, slots=0, shape=None, candidates=None, accept="match", draft_temperature=0.0, law=law
@@ -78,6 +80,7 @@ def round_plan(
         accept=accept,
         draft_temperature=temperature if accept == "reject" else 0.0,
         law=law,
+        policy=policy,
     )
 
 
@@ -96,7 +99,7 @@ def _tree_shape(method: Method, budget: int) -> TreeShape:
 
 def _refuse_options_without_effect(method: Method, options: DraftOptions) -> None:
     if method.growth == "plain":
-        for name in ("block_size", "tree_budget", "accept", "draft_temperature"):
+        for name in ("block_size", "tree_budget", "accept", "draft_temperature", "policy"):
             if getattr(options, name) is not None:
                 raise ValueError(
                     f"{name.replace('_', ' ')}: has no effect with method {method.name}, which drafts nothing"

@@ -4,7 +4,14 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from speccorrect.products import TokenTree, Verdict
+from speccorrect.products import Proposal, TokenTree, Verdict
+
+
+class Grown(NamedTuple):
+    """The rows to verify; for a chain also the proposal with the scores it was drawn from."""
+
+    tree: TokenTree
+    proposal: Proposal | None
 
 
 class Verified(NamedTuple):
@@ -22,6 +29,7 @@ class Committed(NamedTuple):
     accepted_B: Tensor  # int64 drafted tokens that the target accepted, before any cut
     stopped_B: Tensor  # bool: the last kept token is a stop id
     done_B: Tensor  # bool
+    rows: int  # that the target ran of every request, the anchor included
 
 
 class Round(NamedTuple):

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from speccorrect.accept import Keys
 from speccorrect.law import LawPlan, LawSettings
+from speccorrect.tally import Tally
 from specmodels.dflash import DFlash
 from specmodels.kv import StaticKV
 from specmodels.qwen3 import Qwen3
@@ -37,6 +38,13 @@ class DecodeState:
     features_count_B: Tensor  # int64 how many count; written by prefill and commit
     prompt_BV: Tensor  # bool: occurs in the prompt; written by prefill, read only for penalties
     output_BV: Tensor  # int64 counts in the output; written by prefill and commit, read only for penalties
+    predicted_BKX: (
+        Tensor  # fp32 sums of a `Tally`; zeroed by admit, written by learn, used only by length policies
+    )
+    accepted_BKX: Tensor  # fp32, likewise; zeroed by admit, written by learn
+    length_share_B: (
+        Tensor  # fp32 moving mean of AdaFlash's head, -1 before its first block; written by admit and look
+    )
 
     @property
     def capacity(self) -> int:
@@ -45,6 +53,10 @@ class DecodeState:
     @property
     def keys(self) -> Keys:
         return Keys(seed_B=self.seed_B, request_B=self.request_B, anchor_B=self.length_B)
+
+    @property
+    def tally(self) -> Tally:
+        return Tally(predicted_BKX=self.predicted_BKX, accepted_BKX=self.accepted_BKX)
 
     def anchor_B(self) -> Tensor:
         """The last committed token of every row."""
@@ -94,6 +106,8 @@ class DecodeState:
                 cache.key_LBGTH[:, row, :, kept:].zero_()
                 cache.value_LBGTH[:, row, :, kept:].zero_()
         self.features_BPF[row].zero_()
+        self.tally.clear(row)
+        self.length_share_B[row] = -1.0
         self.remaining_B[row] = sampling.max_new_tokens
         self.done_B[row] = sampling.max_new_tokens == 0
         self.seed_B[row] = sampling.seed
@@ -133,6 +147,7 @@ def allocate(
     config = None if drafter is None else drafter.config
     width = 0 if config is None else config.target_hidden_size * len(config.target_layers)
     vocab = target.config.vocab_size if penalties else 0
+    tally = Tally.fresh(batch, path - 1, device)
     return DecodeState(
         tokens_BT=integers(batch, capacity),
         length_B=integers(batch),
@@ -157,4 +172,7 @@ def allocate(
         features_count_B=integers(batch) + 1,
         prompt_BV=torch.zeros(batch, vocab, dtype=torch.bool, device=device),
         output_BV=integers(batch, vocab),
+        predicted_BKX=tally.predicted_BKX,
+        accepted_BKX=tally.accepted_BKX,
+        length_share_B=reals(-1),
     )

@@ -12,15 +12,19 @@ from speccorrect.contract import Corrector
 from speccorrect.couple import Coupling
 from speccorrect.grow import TreeShape
 from speccorrect.law import LawPlan
+from speccorrect.length_head import LengthHead
+from speccorrect.policy import LengthPolicy
 from speccorrect.tree import path_tree
 from specmodels.dflash import DFlash
 from specmodels.qwen3 import Qwen3
 from specrun.config import AcceptRule
-from specrun.products import Committed, Round
+from specrun.costs import NO_COSTS, CostTable
+from specrun.products import Committed, Grown, Round
 from specrun.stages.commit import commit
 from specrun.stages.correct import correct
 from specrun.stages.draft import draft
-from specrun.stages.grow import Grown, draft_noise, grow
+from specrun.stages.grow import draft_noise, grow
+from specrun.stages.trim import Sight, learn, look, trim
 from specrun.stages.verify import verify
 from specrun.state import DecodeState
 
@@ -39,6 +43,8 @@ class Parts:
     drafter: DFlash | None = None
     corrector: Corrector[Any] | None = None
     coupling: Coupling | None = None  # how trees trust the target's noise; None ignores it
+    length_head: LengthHead | None = None  # of an AdaFlash drafter
+    costs: CostTable | None = None  # of a round on this machine, for the policies that read them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +58,7 @@ class RoundPlan:
     accept: AcceptRule
     draft_temperature: float
     law: LawPlan
+    policy: LengthPolicy | None = None  # how much of a proposal is verified; None is all of it
 
     @property
     def rows(self) -> int:
@@ -84,7 +91,10 @@ def step(
     noise_BLV = (
         target_noise(state.keys, plan.path, vocab) if plan.law.noise and plan.accept == "match" else None
     )
-    grown = _propose(state, parts, plan, noise_BLV, span, clock)
+    grown, sight = _propose(state, parts, plan, noise_BLV, span, clock)
+    if sight is not None:
+        grown, sight = trim(grown, sight, _width(sight, parts, plan, span))
+        clock("trim")
     tree = grown.tree
     taps = () if parts.drafter is None else parts.drafter.config.target_layers
     verified = verify(state, parts.target, tree, taps=taps, plan=plan.law, span=span)
@@ -97,6 +107,8 @@ def step(
     else:
         draws_BN = target_draws(verified.shaped_BNV, tree.depth_BN, temperature_B, noise_BLV)
         verdict = match(tree, draws_BN)
+    if sight is not None:
+        learn(state, tree, sight, verdict)
     clock("accept")
     committed = commit(
         state,
@@ -114,9 +126,10 @@ def step(
 
 def _propose(
     state: DecodeState, parts: Parts, plan: RoundPlan, noise_BLV: Tensor | None, span: int, clock: Clock
-) -> Grown:
+) -> tuple[Grown, Sight | None]:
+    """What could be verified, and what a length policy sees of it, where there is one."""
     if parts.drafter is None or parts.corrector is None or plan.slots == 0:
-        return _anchor_alone(state)
+        return _anchor_alone(state), None
     block = draft(state, parts.target, parts.drafter, block_size=plan.block_size, span=span)
     clock("draft")
     shared_BKV = None
@@ -141,9 +154,21 @@ def _propose(
         shape=plan.shape,
         noise_BKC=noise_BKC,
         coupling=parts.coupling,
+        judged=plan.policy is not None and plan.policy.evidence == "confidence",
     )
     clock("grow")
-    return grown
+    if plan.policy is None:
+        return grown, None
+    head, hidden_BRD = parts.length_head, block.hidden_BRD
+    return grown, look(state, grown, plan.policy, accept=plan.accept, head=head, hidden_BRD=hidden_BRD)
+
+
+def _width(sight: Sight, parts: Parts, plan: RoundPlan, span: int) -> int:
+    """Rows that the policy wants verified: the one number of a round that the host reads before its end."""
+    assert plan.policy is not None, "a sight is for a policy"
+    batch = sight.step_BN.shape[0]
+    costs = NO_COSTS if parts.costs is None else parts.costs.at(span, plan.rows, batch, sight.step_BN.device)
+    return int(plan.policy.rows(sight.outlook, costs).max())
 
 
 def _anchor_alone(state: DecodeState) -> Grown:

@@ -1,6 +1,7 @@
 """AdaFlash's decision: the length that a trained head foretells, with a margin (arXiv 2607.19223)."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from torch import Tensor
 
@@ -14,6 +15,7 @@ class AdaFlash:
     margin: float = 1.3
     sequential = True  # the head reads the drafter's rows, which were there before any token was drawn
     priced = False
+    evidence: Final = "scores"
 
     def rows(self, outlook: Outlook, costs: Costs) -> Tensor:
         del costs

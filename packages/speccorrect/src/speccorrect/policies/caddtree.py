@@ -5,6 +5,7 @@ so that the first fall is behind it.
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -39,6 +40,7 @@ class CaDDTree:
 
     sequential = True
     priced = True
+    evidence: Final = "scores"
 
     def rows(self, outlook: Outlook, costs: Costs) -> Tensor:
         return climb(outlook, convex(costs.seconds_T))

@@ -5,6 +5,7 @@ verified then depends on nothing behind it, which is what keeps the text exact u
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -28,6 +29,7 @@ class DSpark:
 
     sequential = True
     priced = True
+    evidence: Final = "confidence"
 
     def rows(self, outlook: Outlook, costs: Costs) -> Tensor:
         return climb(outlook, costs.seconds_T)

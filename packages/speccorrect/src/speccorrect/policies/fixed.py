@@ -1,6 +1,7 @@
 """Fixed: the same number of rows in every round."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from torch import Tensor
 
@@ -14,6 +15,7 @@ class Fixed:
     count: int | None = None  # None verifies everything
     sequential = True
     priced = False
+    evidence: Final = "scores"
 
     def rows(self, outlook: Outlook, costs: Costs) -> Tensor:
         del costs

@@ -5,6 +5,7 @@ floor(alpha R_i + i). The smallest of these bounds is the length. alpha stands f
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -40,6 +41,7 @@ class LibraSpec:
     alpha: float = 2.2
     sequential = False  # the bound of a slot looks at the slots behind it
     priced = False
+    evidence: Final = "scores"
 
     def rows(self, outlook: Outlook, costs: Costs) -> Tensor:
         del costs

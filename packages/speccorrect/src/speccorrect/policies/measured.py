@@ -6,6 +6,7 @@ the best that any distribution of that many could do.
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ class Measured:
 
     sequential = False
     priced = True
+    evidence: Final = "corrected"
 
     def rows(self, outlook: Outlook, costs: Costs) -> Tensor:
         batch, nodes = outlook.reach_BM.shape

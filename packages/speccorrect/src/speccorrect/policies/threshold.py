@@ -1,6 +1,7 @@
 """Threshold: stop before the first token that is too uncertain (the static rule of DSpark's public code)."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from torch import Tensor
 
@@ -14,6 +15,7 @@ class Threshold:
     least: float = 0.3
     sequential = True
     priced = False
+    evidence: Final = "scores"
 
     def rows(self, outlook: Outlook, costs: Costs) -> Tensor:
         del costs

@@ -115,11 +115,6 @@ def _refuse(keys: Keys) -> None:
     keys.only(
         "tie_word_embeddings", False, True, reason="it is true or false"
     )  # without effect: no own table
-    keys.only("use_thresh_head_two_model", False, reason="AdaFlash's head of lengths is not supported yet")
-    if keys.has("thresh_head_direct_len", "thresh_head_bottleneck_dim"):
-        raise ValueError(
-            f"{keys.origin}: thresh_head_*: got keys of AdaFlash's head of lengths, expected none: it is not supported yet"
-        )
     keys.only("use_aux_hidden_state", True, reason="a drafter without target features is not supported")
     keys.take("mask_token", default=None)  # the id says it; see mask_token_id
 

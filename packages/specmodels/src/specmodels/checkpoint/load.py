@@ -115,7 +115,6 @@ def load_drafter(
     with torch.device("meta"):
         model = DFlash(config)
     source = _Source(folder)
-    source.refuse_prefix("thresh_head_two_model.", "AdaFlash's head of lengths is not supported yet")
     source.drop("t2d")  # the membership mask says nothing that d2t does not
     wanted = dict(model.state_dict())
     ids = None
@@ -175,14 +174,6 @@ class _Source:
                 "draft_vocab_size"
             )
         self.drop(name)
-
-    def refuse_prefix(self, prefix: str, reason: str) -> None:
-        """Raise for tensors of a part that is known and not supported."""
-        found = sorted(name for name in self._file_name if name.startswith(prefix))
-        if found:
-            raise ValueError(
-                f"{self.origin}: {found[0]}: got {len(found)} such tensor(s), expected none; {reason}"
-            )
 
     def take(self, name: str) -> Tensor:
         """Claim one tensor by its public name, as it is stored."""

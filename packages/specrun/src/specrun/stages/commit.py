@@ -50,4 +50,6 @@ def commit(
     state.length_B += count_B
     state.remaining_B -= count_B
     state.done_B |= stopped_B | (state.remaining_B <= 0)
-    return Committed(new_BP, count_B, accepted_B1.squeeze(1), stopped_B, state.done_B.clone())
+    return Committed(
+        new_BP, count_B, accepted_B1.squeeze(1), stopped_B, state.done_B.clone(), tree.tokens_BN.shape[1]
+    )

@@ -1,6 +1,6 @@
 """A corrector's scores to the rows that the target will verify: a chain or a tree."""
 
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -10,17 +10,11 @@ from speccorrect.contract import Corrector, Prepared
 from speccorrect.couple import Coupling
 from speccorrect.grow import TreeShape, grow_chain, grow_tree
 from speccorrect.noise import Stream, gumbel
-from speccorrect.products import Candidates, Proposal, TokenTree
+from speccorrect.products import Candidates
 from speccorrect.tree import chain_tree
+from specrun.products import Grown
 
 P = TypeVar("P", bound=Prepared)
-
-
-class Grown(NamedTuple):
-    """The rows to verify; for a chain also the proposal with the scores it was drawn from."""
-
-    tree: TokenTree
-    proposal: Proposal | None
 
 
 def grow(
@@ -32,14 +26,16 @@ def grow(
     shape: TreeShape | None,
     noise_BKC: Tensor | None,
     coupling: Coupling | None,
+    judged: bool = False,
 ) -> Grown:
     """Grow a tree of the given shape, or a chain where there is none.
 
-    `noise` is what a chain is drawn with, and what a tree is coupled to.
+    `noise` is what a chain is drawn with, and what a tree is coupled to. A chain that is `judged` carries its head's
+    confidence.
     """
     if shape is not None:
         return Grown(grow_tree(corrector, prepared, anchor_B, slots, shape, noise_BKC, coupling), None)
-    proposal = grow_chain(corrector, prepared, slots, noise_BKC)
+    proposal = grow_chain(corrector, prepared, slots, noise_BKC, judged=judged)
     return Grown(chain_tree(anchor_B, proposal), proposal)
 
 
