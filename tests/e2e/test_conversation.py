@@ -4,11 +4,13 @@ Expected ids come from plain decoding without cache (`reference.plain`).
 """
 
 import random
+from contextlib import suppress
 from functools import cache
 
 import pytest
 import torch
 
+from specmodels import attention
 from specrun import Sampling
 from specrun import loop as loop_module
 
@@ -116,6 +118,39 @@ def test_an_interrupt_inside_a_round_leaves_rows_that_can_be_kept(monkeypatch, k
         ask(engine, [1, 2, 3], sampling)
     assert ask(engine, [1, 2, 3], sampling) == plain([1, 2, 3], sampling)
     assert kept == [0, 2]
+
+
+@pytest.mark.parametrize("name", ["ar", "dflash", "ddtree"])
+def test_aborts_anywhere_leave_no_trace(name, monkeypatch):
+    """Conversations and batches that end in the middle of some layer, of a prompt's pass or of a round's: 34 times, a hundred in all."""
+    engine = engine_for(name, target())
+    rng = random.Random(11)
+    inner, left = attention.attend, [0]
+
+    def aborting(*arguments):
+        left[0] -= 1
+        if left[0] == 0:
+            raise KeyboardInterrupt
+        return inner(*arguments)
+
+    monkeypatch.setattr(attention, "attend", aborting)
+    prompts = [rng.choices(range(31), k=rng.randrange(2, 30)) for _ in range(3)]
+    sampling = Sampling(max_new_tokens=8, seed=1, stop_ids=(), **LIVELY)
+    expected = [plain(prompt, sampling) for prompt in prompts]
+    aborted = 0
+    for trial in range(34):
+        left[0] = rng.randrange(1, 40)
+        prompt = rng.choice(prompts)
+        with suppress(KeyboardInterrupt):
+            if trial % 3:
+                ask(engine, [*prompt, *rng.choices(range(31), k=trial % 5)], sampling)
+            else:
+                engine.generate_batch(prompts, sampling, batch_size=2)
+        aborted += left[0] == 0
+        left[0] = 0
+        place = prompts.index(prompt)
+        assert ask(engine, prompt, sampling) == expected[place]
+    assert aborted > 17
 
 
 def test_without_reuse_everything_is_read_again(kept):

@@ -15,6 +15,10 @@ _GENERATE = """\
 Text streams to standard output as it is accepted. With --json standard output
 holds one line, a JSON object; the text is in it and does not stream."""
 
+_CHAT = """\
+Answers line by line, with what was said before in view. /help lists the commands: another system turn, seed or method,
+statistics, saving, a new beginning. Ctrl-C stops an answer, Ctrl-D leaves."""
+
 _CALIBRATE = """\
 Draws answers by plain decoding under keyed noise, scores the drafter's blocks along them and fits: how far a tree trusts
 the drafter and the noise, the draft temperature that rejection accepts most, and acceptance by depth. The file
@@ -73,6 +77,7 @@ def parser() -> "Parser":
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
     )
+    _chat(commands.add_parser("chat", help="talk with a model in the terminal", description=_CHAT))
     _trace(
         commands.add_parser(
             "trace", help="show a generation round by round, as a page in the browser", description=_TRACE
@@ -152,6 +157,16 @@ def _trace(parser: Parser) -> None:
     add("--json", action="store_true", help="print one JSON object")
 
 
+def _chat(parser: Parser) -> None:
+    parser.set_defaults(run=_run_chat)
+    _conversation(parser)
+    _models(parser)
+    _sampling(parser)
+    _drafting(parser)
+    group = parser.add_argument_group("output")
+    group.add_argument("--stats", action="store_true", help="print counts and times behind every answer")
+
+
 def _prompt(parser: Parser) -> None:
     add = parser.add_argument
     add("prompt", metavar="PROMPT", nargs="?", help="the text; - reads standard input")
@@ -160,13 +175,18 @@ def _prompt(parser: Parser) -> None:
         metavar="FILE",
         help="read the text from a UTF-8 file; one final line break is dropped",
     )
+    _conversation(parser)
+    add("--no-chat-template", action="store_true", help="continue the text as it stands")
+
+
+def _conversation(parser: Parser) -> None:
+    add = parser.add_argument
     add("--system", metavar="TEXT", help="system turn of the conversation")
     add(
         "--thinking",
         action=argparse.BooleanOptionalAction,
         help="let a model that can think do so (default: no; public drafters were trained without)",
     )
-    add("--no-chat-template", action="store_true", help="continue the text as it stands")
 
 
 def _models(parser: Parser) -> None:
@@ -311,12 +331,18 @@ def _number(text: str) -> float:
 
 def _no_command(_: argparse.Namespace) -> NoReturn:
     raise ValueError(
-        "command: got none, expected generate, trace, calibrate, train, models or methods; see specrun --help"
+        "command: got none, expected generate, chat, trace, calibrate, train, models or methods; see specrun --help"
     )
 
 
 def _run_generate(given: argparse.Namespace) -> None:
     from specrun_cli.generate import run
+
+    run(vars(given))
+
+
+def _run_chat(given: argparse.Namespace) -> None:
+    from specrun_cli.chat import run
 
     run(vars(given))
 

@@ -27,8 +27,8 @@ def read_sampling(given: Mapping[str, Any]) -> Sampling:
     return sampling
 
 
-def open_engine(given: Mapping[str, Any], sampling: Sampling) -> Engine:
-    """Check all that can be checked without weights, then load."""
+def open_engine(given: Mapping[str, Any], sampling: Sampling, *, beside: Engine | None = None) -> Engine:
+    """Check all that can be checked without weights, then load; the target comes from another engine if there is one."""
     options = _settings(DraftOptions, given)
     chosen = method(given.get("method", METHOD))
     # for their complaints alone, which should come before a download
@@ -42,6 +42,7 @@ def open_engine(given: Mapping[str, Any], sampling: Sampling) -> Engine:
         dtype=given.get("dtype"),
         options=options,
         offline="offline" in given,
+        target=None if beside is None else beside.parts.target,
     )
 
 

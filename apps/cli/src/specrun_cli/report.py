@@ -47,11 +47,15 @@ def as_block(generation: Generation, engine: Engine, *, model: str, draft: str |
     """A readable block of at most 80 columns."""
     stats = generation.stats
     drafted = draft or default_draft(model, engine.method)
+    known = f" ({stats.kept_tokens} known from before)" if stats.kept_tokens else ""
     depths = " ".join(f"{share:.2f}" for share in stats.acceptance_by_depth)
     lines = [
         ("method", f"{engine.method.name}, model {model}" + (f", drafter {drafted}" if drafted else "")),
         ("device", f"{engine.parts.target.embedding.device}, {_dtype(engine)}"),
-        ("tokens", f"{stats.tokens} after a prompt of {stats.prompt_tokens}, ended by {generation.finish}"),
+        (
+            "tokens",
+            f"{stats.tokens} after a prompt of {stats.prompt_tokens}{known}, ended by {generation.finish}",
+        ),
         ("rounds", f"{stats.rounds} verification passes over {stats.verified_rows} rows"),
         ("tokens per round", f"{stats.tokens_per_round:.2f} = {_DEFINITION}"),
         ("acceptance", f"{depths} {_ACCEPTANCE}" if depths else "nothing was drafted"),

@@ -46,10 +46,12 @@ def load_engine(
     dtype: str | None = None,
     options: DraftOptions | None = None,
     offline: bool = False,
+    target: Qwen3 | None = None,
 ) -> Engine:
     """An engine for a known name, a folder or `owner/name[@revision]`, with the drafter that the method needs.
 
     `dtype` None takes the checkpoint's own on CUDA and float32 on the CPU, where narrow types are slow.
+    `target` is the model itself where it is loaded already: another method then costs no second one.
     """
     chosen = find_method(method)
     embedded = embedded_models()
@@ -57,7 +59,8 @@ def load_engine(
     folder = resolve(model, offline=offline, embedded={name: item.target for name, item in embedded.items()})
     if chosen.growth == "plain" and draft is not None:
         raise ValueError(f"draft: has no effect with method {chosen.name}, which drafts nothing")
-    target = load_target(folder, device=device, dtype=torch_dtype)
+    if target is None:
+        target = load_target(folder, device=device, dtype=torch_dtype)
     drafter, head, length_head, calibration = None, None, None, None
     if chosen.growth != "plain":
         folder_of_draft, stated = _drafter_folder(model, chosen, draft, offline=offline)

@@ -111,7 +111,7 @@ def _admit(
 ) -> Iterator[Request]:
     """Prefill the next request into a free row; requests that end with their first token never occupy it."""
     for request in waiting:
-        request.stats.prompt_tokens = len(request.prompt)
+        request.stats.prompt_tokens, request.stats.kept_tokens = len(request.prompt), request.kept
         if request.sampling.max_new_tokens == 0:
             request.finish = "length"
             yield request

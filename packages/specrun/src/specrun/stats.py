@@ -12,6 +12,7 @@ class Stats:
     """
 
     prompt_tokens: int = 0
+    kept_tokens: int = 0  # of the prompt's, which the caches held already
     tokens: int = 0  # kept new tokens, the prefill's included
     rounds: int = 0  # verification passes
     round_tokens: int = 0  # kept tokens of those passes
@@ -55,7 +56,7 @@ class Stats:
 
     def add(self, other: "Stats") -> None:
         """Sum another request's counters into these."""
-        for name in ("prompt_tokens", "tokens", "rounds", "round_tokens", "verified_rows"):
+        for name in ("prompt_tokens", "kept_tokens", "tokens", "rounds", "round_tokens", "verified_rows"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.prefill_seconds += other.prefill_seconds
         self.decode_seconds += other.decode_seconds
