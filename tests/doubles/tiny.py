@@ -8,6 +8,7 @@ import torch
 from specmodels.dflash import DFlash, DFlashConfig, LayerKind
 from specmodels.initialise import initialise
 from specmodels.layers.rope import RopeConfig
+from specmodels.llada2 import Llada2, Llada2Config
 from specmodels.qwen3 import Qwen3, Qwen3Config
 
 FULL = LayerKind(window=None, causal=False)
@@ -84,6 +85,47 @@ def tiny_drafter(
         rows = model.draft_to_target_v.shape[0]
         model.draft_to_target_v.copy_(torch.arange(rows) * (target.vocab_size // rows))
     return _randomised(model, seed, dtype)
+
+
+def llada2_config(**changes: Any) -> Llada2Config:
+    """A LLaDA2 model of three layers, the first without experts; half of every head rotates."""
+    config = Llada2Config(
+        vocab_size=53,
+        hidden_size=32,
+        intermediate_size=40,
+        num_layers=3,
+        dense_layers=1,
+        num_heads=4,
+        num_kv_heads=2,
+        head_dim=8,
+        rotary_dim=4,
+        norm_eps=1e-6,
+        rope=RopeConfig(theta=10000.0),
+        max_positions=256,
+        qk_norm=True,
+        num_experts=12,
+        expert_size=8,
+        experts_per_row=3,
+        shared_experts=2,
+        expert_groups=4,
+        groups_per_row=2,
+        routed_scale=2.5,
+        normalise_routing=True,
+        mask_token_id=52,
+    )
+    return replace(config, **changes)
+
+
+def tiny_llada2(
+    config: Llada2Config | None = None, *, seed: int = 2, dtype: torch.dtype = torch.float32
+) -> Llada2:
+    """A random LLaDA2 model whose router biases change which experts are chosen."""
+    model: Llada2 = _randomised(Llada2(llada2_config() if config is None else config), seed, dtype)
+    generator = torch.Generator().manual_seed(seed)
+    for layer in model.layers[model.config.dense_layers :]:
+        bias = layer.mlp.router.bias
+        bias.copy_(torch.rand(bias.shape, generator=generator) * 0.5)
+    return model
 
 
 def _randomised(model: Any, seed: int, dtype: torch.dtype) -> Any:

@@ -13,12 +13,15 @@ if TYPE_CHECKING:
     from specmodels.checkpoint import (
         DrafterCheckpoint,
         load_drafter,
+        load_llada2,
         load_target,
         save_drafter,
+        save_llada2,
         save_target,
     )
     from specmodels.dflash import DFlash, DFlashConfig
     from specmodels.kv import CacheMemory, ContextMemory, RowsMemory, StaticKV
+    from specmodels.llada2 import Llada2, Llada2Config
     from specmodels.qwen3 import Qwen3, Qwen3Config
     from specmodels.template import (
         ChatTemplate,
@@ -38,6 +41,8 @@ __all__ = [
     "DrafterCheckpoint",
     "KnownDrafter",
     "KnownModel",
+    "Llada2",
+    "Llada2Config",
     "Qwen3",
     "Qwen3Config",
     "RowsMemory",
@@ -47,12 +52,14 @@ __all__ = [
     "known_drafter",
     "known_model",
     "load_drafter",
+    "load_llada2",
     "load_target",
     "read_chat_template",
     "read_special_tokens",
     "read_stop_ids",
     "resolve",
     "save_drafter",
+    "save_llada2",
     "save_target",
 ]
 
@@ -63,17 +70,21 @@ _LATER = {
     "DFlash": "dflash",
     "DFlashConfig": "dflash",
     "DrafterCheckpoint": "checkpoint",
+    "Llada2": "llada2",
+    "Llada2Config": "llada2",
     "Qwen3": "qwen3",
     "Qwen3Config": "qwen3",
     "RowsMemory": "kv",
     "StaticKV": "kv",
     "conversation": "template",
     "load_drafter": "checkpoint",
+    "load_llada2": "checkpoint",
     "load_target": "checkpoint",
     "read_chat_template": "template",
     "read_special_tokens": "template",
     "read_stop_ids": "template",
     "save_drafter": "checkpoint",
+    "save_llada2": "checkpoint",
     "save_target": "checkpoint",
 }
 

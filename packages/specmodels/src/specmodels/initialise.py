@@ -24,7 +24,7 @@ def initialise(
         elif parameter.ndim < 2:
             parameter.zero_()
         else:
-            writes = name.endswith(("attention.output.weight", "mlp.down.weight"))
+            writes = name.endswith(("attention.output.weight", ".down.weight", "experts.down_EDU"))
             scale = (2 * residual_layers) ** -0.5 if residual_layers and writes else 1.0
             parameter.normal_(0.0, std * scale, generator=generator)
     for module in model.modules():

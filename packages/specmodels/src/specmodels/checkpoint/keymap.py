@@ -1,6 +1,7 @@
 """Names of tensors, ours on the left and the public ones on the right: tables that work in both directions.
 
-A right-hand side of several names is one matrix of ours stacked from them, top to bottom. It knows no model.
+A right-hand side of several names is one matrix of ours stacked from them, top to bottom; a stack of matrices of ours
+counts as one of all their rows. It knows no model.
 """
 
 from collections.abc import Iterable, Mapping
@@ -36,7 +37,8 @@ class Row:
         """Shapes of the `pieces` public tensors that make up ours: its parts, or the whole where that is stored."""
         if pieces == 1:
             return [shape]
-        return [torch.Size([part, *shape[1:]]) for part in self.parts]
+        width = shape[-1:] if len(shape) > 1 else ()
+        return [torch.Size([part, *width]) for part in self.parts]
 
 
 def expand(table: Iterable[Row], layers: int) -> dict[str, Row]:
@@ -60,6 +62,7 @@ def to_public(rows: Mapping[str, Row], ours: Mapping[str, Tensor]) -> dict[str, 
     public: dict[str, Tensor] = {}
     for name, tensor in ours.items():
         row = rows[name]
-        pieces = tensor.split(list(row.parts)) if row.parts else (tensor,)
+        rows_of_all = tensor.flatten(0, -2) if tensor.ndim > 1 else tensor
+        pieces = rows_of_all.split(list(row.parts)) if row.parts else (tensor,)
         public.update(zip(row.theirs, pieces, strict=True))
     return public

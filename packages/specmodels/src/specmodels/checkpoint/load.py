@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from specmodels.checkpoint import dflash as dflash_layout
+from specmodels.checkpoint import llada2 as llada2_layout
 from specmodels.checkpoint import qwen3 as qwen3_layout
 from specmodels.checkpoint import speculators
 from specmodels.checkpoint.files import TensorFolder, dtype_of, read_json
@@ -20,6 +21,7 @@ from specmodels.checkpoint.keymap import Row, spelling
 from specmodels.checkpoint.keys import Keys, require_none_left
 from specmodels.dflash.model import DFlash
 from specmodels.layers.rope import Rope
+from specmodels.llada2.model import Llada2
 from specmodels.qwen3.config import Qwen3Config
 from specmodels.qwen3.model import Qwen3
 
@@ -44,6 +46,27 @@ def load_target(
     if config.tie_embeddings:
         source.drop_copy("lm_head.weight", of="embed_tokens.weight")
     tensors = source.claim(dict(model.state_dict()), qwen3_layout.rows(config), device=device, dtype=dtype)
+    _require_no_tensors(source.left(), str(folder))
+    return _filled(model, tensors, device=device, dtype=dtype)
+
+
+def load_llada2(
+    folder: Path, *, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
+) -> Llada2:
+    """A LLaDA2 model for inference; `dtype` None keeps what the config names. Its routers keep at least fp32."""
+    keys = Keys(read_json(folder / "config.json"), str(folder / "config.json"))
+    dtype = _dtype(keys, dtype)
+    config = llada2_layout.config_from_keys(keys)
+    keys.finish()
+    with torch.device("meta"):
+        model = Llada2(config)
+    source = _Source(folder, prefixes=("model.language_model.", "model."))
+    state, rows = model.state_dict(), llada2_layout.rows(config)
+    routers = {name: tensor for name, tensor in state.items() if llada2_layout.ROUTER in name}
+    others = {name: tensor for name, tensor in state.items() if name not in routers}
+    wide = torch.promote_types(dtype, torch.float32)
+    tensors = source.claim(routers, rows, device=device, dtype=wide)
+    tensors |= source.claim(others, rows, device=device, dtype=dtype)
     _require_no_tensors(source.left(), str(folder))
     return _filled(model, tensors, device=device, dtype=dtype)
 
@@ -138,17 +161,22 @@ def load_drafter(
 class _Source:
     """The tensors of a folder that nobody has claimed yet."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, prefixes: tuple[str, ...] = ("model.",)) -> None:
+        """Of the `prefixes`, the first that a name has is dropped from it."""
         self.files = TensorFolder(folder)
         self.origin = str(folder)
-        # a rotary table is computed, never loaded; old tools saved it with the weights
-        names = [name for name in self.files.names if not name.endswith("rotary_emb.inv_freq")]
-        self._file_name = {name.removeprefix("model."): name for name in names}
-        if len(self._file_name) != len(names):
-            twice = sorted(name for name in names if "model." + name in names)
-            raise ValueError(
-                f"{folder}: {twice[0]}: got it with and without the prefix 'model.', expected it once"
-            )
+        self._file_name: dict[str, str] = {}
+        for name in sorted(self.files.names):
+            # a rotary table is computed, never loaded; old tools saved it with the weights
+            if name.endswith("rotary_emb.inv_freq"):
+                continue
+            prefix = next((prefix for prefix in prefixes if name.startswith(prefix)), "")
+            bare = name.removeprefix(prefix)
+            if bare in self._file_name:
+                raise ValueError(
+                    f"{folder}: {bare}: got it as {self._file_name[bare]} and as {name}, expected it once"
+                )
+            self._file_name[bare] = name
 
     def drop(self, name: str) -> None:
         """Forget a tensor that holds no information of its own."""
@@ -218,7 +246,8 @@ class _Source:
             pieces[name] = self._finite(name, stored.to(device=device, dtype=dtype))
             if all(part in pieces for part in names[ours]):
                 parts = [pieces.pop(part) for part in names[ours]]
-                result[ours] = parts[0] if len(parts) == 1 else torch.cat(parts)
+                whole = parts[0] if len(parts) == 1 else torch.cat(parts)
+                result[ours] = whole.view(wanted[ours].shape)
             del self._file_name[name]
         return result
 

@@ -81,7 +81,13 @@ class Rope(nn.Module):
 
 
 def rotate(heads_BAQH: Tensor, rotation: Rotation) -> Tensor:
-    """Rotate pairs `(i, i + H/2)` of every head by the angle of its row."""
+    """Rotate pairs `(i, i + H/2)` of every head by the angle of its row.
+
+    A rotation narrower than the head turns its first entries, in pairs of their own, and lets the others pass.
+    """
+    width = rotation.cos_BQH.shape[-1]
+    if width < heads_BAQH.shape[-1]:
+        return torch.cat([rotate(heads_BAQH[..., :width], rotation), heads_BAQH[..., width:]], dim=-1)
     swapped = heads_BAQH.roll(heads_BAQH.shape[-1] // 2, dims=-1)
     # not addcmul: product and sum rounded apart are the bits of the implementations that trained the weights
     return heads_BAQH * rotation.cos_BQH[:, None] + swapped * rotation.sin_BQH[:, None]
