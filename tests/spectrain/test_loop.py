@@ -71,6 +71,21 @@ def test_resume_is_bit_equal(tmp_path, average):
     )
 
 
+def test_the_log_of_a_resumed_run_names_every_step_once(tmp_path):
+    def breaks(number):
+        if number == 8:
+            raise KeyboardInterrupt
+        return pair(number)
+
+    with pytest.raises(KeyboardInterrupt):
+        loop(tmp_path, batch=breaks).run()
+    log = tmp_path / "log.jsonl"
+    assert json.loads(log.read_text().splitlines()[-1])["step"] == 8
+    log.write_text(log.read_text() + '{"step": 9, "lo')  # half a line, as a kill leaves it
+    loop(tmp_path).run(resume=True)
+    assert [json.loads(line)["step"] for line in log.read_text().splitlines()] == list(range(1, 13))
+
+
 def test_the_average_follows_its_rule(tmp_path):
     run = loop(tmp_path, steps=3, average=0.5)
     expected = parameters(run)

@@ -11,6 +11,7 @@ from specrun_cli.columns import table
 from spectrain.runs.corpus import Prompt
 from spectrain.runs.recipe import parse_recipe, recipe_text, shipped_recipes
 from spectrain.runs.train import train
+from spectrain.workers import workers_of
 
 _SEED = 30_011  # of the embedded family's prompts: no training or held-out prompt comes from it
 _DOMAINS = ("math", "code", "story")  # in which the embedded model answers
@@ -29,7 +30,8 @@ def run(given: Mapping[str, Any]) -> None:
         raise ValueError("recipe: got none, expected a name or a file; see specrun train --list")
     name, text = recipe_text(given["recipe"])
     folder = Path(given.get("output", Path("runs") / name))
-    with _Bars() as report:
+    device = given.get("device", "cpu")
+    with _Bars() as report, workers_of(device) as workers:
         try:
             outcome = train(
                 text,
@@ -39,12 +41,15 @@ def run(given: Mapping[str, Any]) -> None:
                 report=report,
                 shards=Path(given["data"]) if "data" in given else None,
                 resume="resume" in given,
-                device=given.get("device", "cpu"),
+                device=device,
+                workers=workers,
             )
         except FloatingPointError as error:
             raise ValueError(
                 f"{error} of {folder}; lower the learning rates, or look at that batch"
             ) from error
+    if not workers.first:
+        return
     print("tokens per round on held-out answers, each token behind those that were drafted:")
     gains = [
         (

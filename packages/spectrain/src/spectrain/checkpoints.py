@@ -28,6 +28,12 @@ def save_atomic(path: Path, content: object) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
+    except RuntimeError as error:
+        # on a full disk torch's writer trips over itself on its way out, and hides what happened
+        cause = error.__context__
+        if isinstance(cause, OSError):
+            raise OSError(cause.errno, cause.strerror, str(path)) from error
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

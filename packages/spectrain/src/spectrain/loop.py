@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from spectrain.checkpoints import RunState, load_run, save_atomic, save_run
 from spectrain.optim import Optimiser, Schedule
+from spectrain.workers import ALONE, Workers
 
 BatchT = TypeVar("BatchT")
 
@@ -39,7 +40,7 @@ class LoopConfig:
     """How long to run and what to keep."""
 
     seed: int  # of every random draw
-    accumulation: int = 1  # batches of one optimiser step
+    accumulation: int = 1  # batches of one optimiser step, over all processes together
     autocast: torch.dtype | None = (
         None  # of the products inside the objective; parameters and their updates stay fp32
     )
@@ -63,6 +64,7 @@ class Loop(Generic[BatchT]):
     objective: Callable[[BatchT, torch.Generator], Loss]  # random draws come from the generator only
     evaluate: Callable[[], Mapping[str, float]] | None = None
     progress: Progress | None = None
+    workers: Workers = ALONE
 
     def run(self, *, resume: bool = False) -> None:
         """Train to the end of the schedule, from the last checkpoint if `resume` finds one."""
@@ -71,6 +73,8 @@ class Loop(Generic[BatchT]):
         step = 0
         if resume and (self.folder / "last.pt").is_file():
             step = self._load(average)
+        if self.workers.first:
+            cut_log(self.folder / "log.jsonl", step)
         started, logged = time.perf_counter(), step
         while step < self.schedule.steps:
             factor = self.schedule.factor(step)
@@ -86,23 +90,28 @@ class Loop(Generic[BatchT]):
                     "seconds_per_step": (time.perf_counter() - started) / (step - logged),
                 }
                 started, logged = time.perf_counter(), step
+            # all processes measure: a target that is spread over them runs nowhere alone
             if self.evaluate is not None and self._due(step, self.config.evaluate_every):
                 values |= self.evaluate()
                 started, logged = time.perf_counter(), step
-            if values:
-                self._log({"step": step, **values})
-            if self.progress is not None:
-                self.progress(step, values)
-            if self._due(step, self.config.checkpoint_every):
-                self._save("last.pt", step, average)
-            if step in self.config.milestones:
-                self._save(f"step-{step}.pt", step, average)
+            if self.workers.first:
+                self._keep(step, values, average)
+
+    def _keep(self, step: int, values: dict[str, float], average: dict[str, Tensor]) -> None:
+        if values:
+            self._log({"step": step, **values})
+        if self.progress is not None:
+            self.progress(step, values)
+        if self._due(step, self.config.checkpoint_every):
+            self._save("last.pt", step, average)
+        if step in self.config.milestones:
+            self._save(f"step-{step}.pt", step, average)
 
     def _forward_backward(self, step: int) -> dict[str, Tensor]:
         """Gradients of one optimiser step; returns the mean of the logged values over its batches."""
         count = self.config.accumulation
         totals: dict[str, Tensor] = {}
-        for number in range(step * count, (step + 1) * count):
+        for number in self.workers.share(range(step * count, (step + 1) * count)):
             batch = self.batch(number)
             generator = torch.Generator().manual_seed(draw_seed(self.config.seed, number))
             with self._autocast():
@@ -116,8 +125,9 @@ class Loop(Generic[BatchT]):
                 )
             (found.loss / count).backward()
             for name, value in {"loss": found.loss.detach(), **found.metrics}.items():
-                totals[name] = totals.get(name, torch.zeros(())) + value / count
-        return totals
+                totals[name] = totals.get(name, torch.zeros(())) + value.cpu() / count
+        self.workers.sum_gradients(self.model.parameters())
+        return self.workers.sum_values(totals)
 
     def _autocast(self) -> torch.autocast:
         dtype = self.config.autocast
@@ -158,6 +168,20 @@ class Loop(Generic[BatchT]):
     def _log(self, values: Mapping[str, float]) -> None:
         with (self.folder / "log.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps({name: round(value, 6) for name, value in values.items()}) + "\n")
+
+
+def cut_log(path: Path, step: int) -> None:
+    """Drop what the log says of later steps: a run that goes on from a checkpoint takes them again."""
+    if not path.is_file():
+        return
+    kept = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        # a kill may have left half a line
+        if line.endswith("}") and json.loads(line)["step"] <= step:
+            kept.append(line + "\n")
+    temporary = path.with_suffix(".part")
+    temporary.write_text("".join(kept), encoding="utf-8")
+    temporary.replace(path)
 
 
 def draw_seed(seed: int, number: int) -> int:

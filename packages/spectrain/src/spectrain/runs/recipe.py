@@ -125,6 +125,7 @@ class RunPart:
     bfloat16: bool = True  # products in bfloat16; parameters and their updates stay in float32
     average: float | None = None  # decay of a moving average, which is then what is exported
     compiled: bool = False  # costs a minute at the start
+    shard_target: bool = False  # spread the target's layers over the processes of torchrun
     evaluate_every: int = 0  # steps; 0 measures before and after only
     checkpoint_every: int = 50  # steps
 

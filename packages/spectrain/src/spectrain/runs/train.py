@@ -17,6 +17,7 @@ import torch
 import speccorrect
 import specmodels
 import spectrain
+from speccorrect.correctors.none import NoCorrector
 from speccorrect.registry import corrector_spec
 from speccorrect.source import HeadShape
 from specmodels.dflash import DFlash, DFlashConfig, LayerKind
@@ -34,6 +35,7 @@ from spectrain.recipes import recipe as objective_named
 from spectrain.record import write_record
 from spectrain.runs.corpus import Corpus, Prompt, answer_prompts, read_corpus, read_prompts
 from spectrain.runs.recipe import NewDrafter, RunRecipe, parse_recipe
+from spectrain.workers import ALONE, Workers, shard_target
 
 FUSED = 3_000
 """Slots that the weights of a local model are fitted on."""
@@ -65,6 +67,7 @@ def train(
     shards: Path | None = None,
     resume: bool = False,
     device: str = "cpu",
+    workers: Workers = ALONE,
 ) -> Outcome:
     """Run the recipe in `text`; `where` names it in messages.
 
@@ -75,42 +78,60 @@ def train(
     chosen = parse_recipe(text, where)
     if shards is not None:
         chosen = replace(chosen, data=replace(chosen.data, prompts=None, shards=str(shards)))
-    _claim(folder, text, resume=resume)
+    if workers.first:
+        _claim(folder, text, resume=resume)
+    workers.wait()
     engine, drafter = _models(chosen, device)
     target = engine.parts.target.requires_grad_(requires_grad=False)
-    corpus = _corpus(chosen, engine, folder, prompts, report)
+    if workers.first and chosen.data.prompts is not None:
+        _answer(chosen, engine, folder / "data", prompts, report)
+    workers.wait()
+    data = folder / "data" if chosen.data.shards is None else Path(chosen.data.shards)
+    corpus = read_corpus(data, chosen.data, target.config.vocab_size)
+    if chosen.run.shard_target:
+        shard_target(target, workers)
     pair = Pair(drafter, _head(chosen, drafter, target.config, corpus.train).to(device))
     pair.drafter.requires_grad_(requires_grad=chosen.drafter_learns)
 
-    def lengths() -> dict[str, float]:
-        head: Any = pair.head
+    def lengths(head: Any = pair.head) -> dict[str, float]:
         return expected_lengths(target, drafter, head, corpus.valid, corpus.domains, row=chosen.data.row)
 
-    before = _before(folder / "result.json", lengths)
+    before = _before(folder / "result.json", lambda: lengths(NoCorrector()), workers)
+    if workers.first:
+        _record(chosen, pair, corpus, folder / "record.json", device=device, processes=workers.count)
+    loop = _loop(chosen, target, pair, corpus, folder, report)
+    loop.workers = workers
+    loop.evaluate = lengths if chosen.run.evaluate_every else None
+    loop.run(resume=resume)
+    workers.wait()
+    _finish(chosen, target, pair, corpus, folder)
+    outcome = Outcome(before=before, after=lengths())
+    if workers.first:
+        seconds = round(time.perf_counter() - started, 1)
+        _write_json(folder / "result.json", {"before": before, "after": outcome.after, "seconds": seconds})
+        save_pair(drafter, chosen.corrector, pair.head, target.config, folder / "model", dtype=torch.bfloat16)
+        # whatever drafter or head does not claim is refused here
+        load_engine(chosen.target.model, _method(chosen), draft=folder / "model")
+    return outcome
+
+
+def _record(
+    chosen: RunRecipe, pair: Pair, corpus: Corpus, path: Path, *, device: str, processes: int
+) -> None:
     write_record(
-        folder / "record.json",
+        path,
         seed=chosen.run.seed,
         data={"train": shard_hash(corpus.train), "valid": shard_hash(corpus.valid)},
         sources=SOURCES,
         device=device,
+        processes=processes,
         recipe=asdict(replace(chosen, head=dict(chosen.head))),
-        drafter=asdict(drafter.config),
+        drafter=asdict(pair.drafter.config),
         parameters={
             name: sum(parameter.numel() for parameter in part.parameters())
-            for name, part in (("drafter", drafter), ("head", pair.head))
+            for name, part in (("drafter", pair.drafter), ("head", pair.head))
         },
     )
-    loop = _loop(chosen, target, pair, corpus, folder, report)
-    loop.evaluate = lengths if chosen.run.evaluate_every else None
-    loop.run(resume=resume)
-    _finish(chosen, target, pair, corpus, folder)
-    outcome = Outcome(before=before, after=lengths())
-    result = {"before": before, "after": outcome.after, "seconds": round(time.perf_counter() - started, 1)}
-    _write_json(folder / "result.json", result)
-    save_pair(drafter, chosen.corrector, pair.head, target.config, folder / "model", dtype=torch.bfloat16)
-    # whatever drafter or head does not claim is refused here
-    load_engine(chosen.target.model, _method(chosen), draft=folder / "model")
-    return outcome
 
 
 def _claim(folder: Path, text: str, *, resume: bool) -> None:
@@ -218,31 +239,33 @@ def _head(chosen: RunRecipe, drafter: DFlash, target: Qwen3Config, train: Shard)
     return head
 
 
-def _corpus(
+def _answer(
     chosen: RunRecipe,
     engine: Engine,
-    folder: Path,
+    place: Path,
     prompts: Callable[[str], list[Prompt] | None],
     report: Report,
-) -> Corpus:
-    part, vocab_size = chosen.data, engine.parts.target.config.vocab_size
-    if part.shards is not None:
-        return read_corpus(Path(part.shards), part, vocab_size)
-    assert part.prompts is not None, "the recipe names one of both"
-    place = folder / "data"
+) -> None:
+    """Let the target answer, unless its answers are there."""
+    source = chosen.data.prompts
+    assert source is not None, "the recipe names shards"
     if not (place / "domains.json").is_file():
-        found = prompts(part.prompts)
-        found = read_prompts(Path(part.prompts)) if found is None else found
-        answer_prompts(engine, found, part, place, lambda done, total: report("answers", done, total, {}))
-    return read_corpus(place, part, vocab_size)
+        found = prompts(source)
+        found = read_prompts(Path(source)) if found is None else found
+        answer_prompts(
+            engine, found, chosen.data, place, lambda done, total: report("answers", done, total, {})
+        )
 
 
-def _before(path: Path, lengths: Callable[[], dict[str, float]]) -> dict[str, float]:
+def _before(path: Path, lengths: Callable[[], dict[str, float]], workers: Workers) -> dict[str, float]:
     """The measure before any training; a run that goes on has it in its result."""
-    if path.is_file():
+    known = path.is_file()
+    workers.wait()
+    if known:
         return dict(json.loads(path.read_text(encoding="utf-8"))["before"])
     before = lengths()
-    _write_json(path, {"before": before})
+    if workers.first:
+        _write_json(path, {"before": before})
     return before
 
 
