@@ -132,6 +132,16 @@ def test_every_prefix_of_the_greedy_chain_is_in_the_tree(lanes):
     assert any(tuple(chain[row].tolist()) not in {path for path, _ in paths(free, row)} for row in range(8))
 
 
+def test_of_equal_scores_the_first_candidate_is_the_better():
+    """As argmax has it in chains: an untrained head ties all candidates, and their order is then all there is."""
+    corrector = TableCorrector.random(13, batch=1, slots=3, count=40)
+    corrector.table = torch.zeros_like(corrector.table).log_softmax(dim=-1)
+    tree = grown(corrector, corrector.prepared(), shape(45, lanes=4, branches=20, contain_chain=False))
+    first = [(0,), *((choice,) for choice in range(1, 20))]
+    assert [path for path, _ in paths(tree, 0)][:20] == first
+    assert {path[0] for path, _ in paths(tree, 0)[20:]} == {0, 1}
+
+
 def test_one_lane_and_as_many_nodes_as_slots_is_the_chain():
     corrector = TableCorrector.random(5, batch=4, slots=5, count=6)
     prepared = corrector.prepared()

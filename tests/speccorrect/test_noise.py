@@ -7,7 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speccorrect.noise import Stream, gumbel, noise_key, uniform
+from speccorrect import noise as noise_module
+from speccorrect.noise import Stream, gumbel, gumbel_rows, noise_key, uniform
 
 from reference.chi_square import distance
 
@@ -56,6 +57,15 @@ def test_any_subset_of_ids_in_any_order_gets_the_same_noise():
     whole = gumbel(key(5, 6, 7), torch.arange(1000))
     subset = torch.randperm(1000)[:60]
     assert torch.equal(gumbel(key(5, 6, 7), subset), whole[subset])
+
+
+@pytest.mark.parametrize("tile", [1, 20, 45, 1000])
+def test_rows_of_a_vocabulary_are_the_same_noise_in_any_tiles(monkeypatch, tile):
+    monkeypatch.setattr(noise_module, "_TILE", tile)
+    keys = key(position=torch.arange(5))
+    expected = gumbel(keys[:, None], torch.arange(10))
+    assert torch.equal(gumbel_rows(keys, 10, torch.float64), expected)
+    assert torch.equal(gumbel_rows(keys, 10, torch.float32), expected.float())
 
 
 def test_keys_broadcast_as_if_asked_one_by_one():

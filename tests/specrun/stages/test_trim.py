@@ -74,7 +74,8 @@ def test_reach_is_the_product_along_the_path_and_never_rises(state):
 
 def test_dead_nodes_come_last_and_are_never_reached(state):
     corrector = TableCorrector.random(3, batch=BATCH, slots=2, count=2)
-    shape = TreeShape(nodes=14, lanes=14, ledger=14, branches=1)
+    corrector.table[..., 1] = -math.inf  # one child is left to every node
+    shape = TreeShape(nodes=14, lanes=14, ledger=14)
     grown = Grown(grow_tree(corrector, corrector.prepared(), ANCHOR, 2, shape), None)
     sight = seen(state, grown)
     alive = int(grown.tree.valid_BN[0].sum()) - 1

@@ -95,6 +95,4 @@ def _sizes(method: Method) -> str:
     parts = [f"{method.tree_budget} nodes"]
     if method.lanes is not None:
         parts.append(f"{method.lanes} lanes")
-    if method.branches is not None:
-        parts.append(f"{method.branches} per parent")
     return ", ".join(parts)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from speccorrect.law import draw, probabilities
-from speccorrect.noise import Stream, gumbel, noise_key, uniform
+from speccorrect.noise import Stream, gumbel_rows, noise_key, uniform
 from speccorrect.products import Proposal, TokenTree, Verdict
 
 
@@ -33,14 +33,14 @@ class Keys:
         )
 
 
-def target_noise(keys: Keys, levels: int, vocab_size: int) -> Tensor:
-    """The target's Gumbel noise `[B, levels, V]` (fp64) for the tokens at depths 1..levels behind the anchor.
+def target_noise(keys: Keys, levels: int, vocab_size: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    """The target's Gumbel noise `[B, levels, V]` for the tokens at depths 1..levels behind the anchor.
 
     Rows of equal depth share it, so it is computed once per position and reused by every row and by coupled drafts.
+    It is computed in fp64 and rounded to `dtype`, that of the logits it is added to.
     """
     offset = torch.arange(1, levels + 1, device=keys.seed_B.device)
-    ids = torch.arange(vocab_size, device=keys.seed_B.device)
-    return gumbel(keys.at(offset)[..., None], ids)
+    return gumbel_rows(keys.at(offset).flatten(), vocab_size, dtype).unflatten(0, (-1, levels))
 
 
 def target_draws(
@@ -50,8 +50,11 @@ def target_draws(
     if noise_BLV is None:
         return shaped_BNV.argmax(dim=-1)
     scaled = noise_BLV.to(shaped_BNV.dtype) * temperature_B.to(shaped_BNV.dtype)[:, None, None]
-    rows = depth_BN[..., None].expand(-1, -1, scaled.shape[-1])
-    return (shaped_BNV + scaled.gather(1, rows)).argmax(dim=-1)
+    batch, levels = scaled.shape[:2]
+    rows = depth_BN + levels * torch.arange(batch, device=depth_BN.device)[:, None]
+    # whole rows at once: a gather over the vocabulary would read an index per number
+    chosen = scaled.flatten(0, 1).index_select(0, rows.flatten()).view_as(shaped_BNV)
+    return chosen.add_(shaped_BNV).argmax(dim=-1)
 
 
 def match(tree: TokenTree, draws_BN: Tensor) -> Verdict:

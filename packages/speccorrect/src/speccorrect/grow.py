@@ -6,6 +6,7 @@ along a path, so a node among the best M of the tree is among the best M of its 
 """
 
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from speccorrect.contract import Corrector, Prepared
 from speccorrect.couple import Coupling, couple
-from speccorrect.products import Proposal, TokenTree
+from speccorrect.products import Candidates, Proposal, TokenTree
 from speccorrect.tree import build_tree
 
 P = TypeVar("P", bound=Prepared)
@@ -103,9 +104,8 @@ def _proposal(choice_BK: Tensor, scores_BKC: Tensor, prepared: Prepared) -> Prop
 class _Level(NamedTuple):
     """The nodes remembered at one depth, best first; the first `lanes` of them are the open paths."""
 
-    key_BE: Tensor  # what nodes are ranked by: +inf on the contained chain, -inf for dead nodes
     score_BE: Tensor
-    token_BE: Tensor
+    choice_BE: Tensor
     parent_BE: Tensor  # position in the level above
 
 
@@ -126,79 +126,120 @@ def grow_tree(
     Nodes stand in descending order of key. Padding nodes, where candidates run out, are dead.
     """
     levels: list[_Level] = []
-    trust = Coupling.constant(slots, 1.0, anchor_B.device) if coupling is None else coupling
+    if noise_BKC is not None and coupling is None:
+        coupling = Coupling.constant(slots, 1.0, anchor_B.device)
+    ranks = min(prepared.candidates.base_BKC.shape[-1], shape.ledger, shape.branches or shape.ledger)
+    order = _order(shape, prepared.candidates.base_BKC.shape[-1], ranks, anchor_B.device)
     state = corrector.start(prepared)
     score_BW = state.new_zeros(state.shape[0], 1, dtype=torch.float32)
     for depth in range(slots if shape.nodes else 0):
-        scores = corrector.scores(prepared, depth, state)
-        if noise_BKC is not None:
-            scores = couple(scores, noise_BKC[:, depth : depth + 1], depth, trust)
-        level, choice_BW, lane_BW = _next_level(scores, score_BW, prepared, depth, shape)
+        rows = _distinct(corrector.scores(prepared, depth, state))
+        if noise_BKC is not None and coupling is not None:
+            rows = couple(rows, noise_BKC[:, depth : depth + 1], depth, coupling)
+        level = _next_level(rows, score_BW, shape, order, ranks)
         levels.append(level)
         if depth + 1 < slots:
-            score_BW = level.score_BE[:, : lane_BW.shape[1]]
-            state = state.gather(1, lane_BW[..., None].expand(-1, -1, state.shape[-1]))
+            score_BW, choice_BW, parent_BW = (part[:, : shape.lanes] for part in level)
+            state = state.gather(1, parent_BW[..., None].expand(-1, -1, state.shape[-1]))
             state = corrector.advance(prepared, depth, choice_BW, state)
-    return _collect(levels, anchor_B, shape, slots)
+    return _collect(levels, prepared.candidates, anchor_B, shape, slots)
 
 
-def _next_level(
-    scores_BWC: Tensor, score_BW: Tensor, prepared: Prepared, depth: int, shape: TreeShape
-) -> tuple[_Level, Tensor, Tensor]:
-    count = scores_BWC.shape[-1]
-    total = score_BW[..., None] + scores_BWC
-    key = total + shape.depth_bonus * (depth + 1) if shape.depth_bonus else total
-    if shape.branches is not None and shape.branches < count:
-        best = scores_BWC.topk(shape.branches, dim=-1).indices
-        key = torch.full_like(key, float("-inf")).scatter(-1, best, key.gather(-1, best))
+def _distinct(scores_BWC: Tensor) -> Tensor:
+    """One row where the head expanded one for all lanes: what no path changes is then ranked once."""
+    return scores_BWC[:, :1] if scores_BWC.stride(1) == 0 else scores_BWC
+
+
+class _Order(NamedTuple):
+    """What the choice among children needs at every depth, computed once per tree."""
+
+    tie_X: Tensor  # fp64 factors by place in a row: see `_ranked`
+    lane_X: Tensor  # pairs (lane, rank) of children
+    rank_X: Tensor
+
+
+def _order(shape: TreeShape, count: int, ranks: int, device: torch.device) -> _Order:
+    """The pairs are those that can be among the ledger's best where all lanes rank their children alike.
+
+    The child of lane i with rank r stands behind the r + 1 first children of i lanes: all lanes before its own but
+    lane 0, which is the chain's even where others score more.
+    """
+    lane = torch.arange(shape.lanes, device=device)
+    width = (shape.ledger // lane.clamp(min=1)).clamp(max=ranks)
+    pairs = _count_pairs(shape.lanes, shape, ranks)
+    lane_X = lane.repeat_interleave(width, output_size=pairs)
+    place_X = torch.arange(max(count, shape.lanes * ranks), device=device)
+    rank_X = place_X[:pairs] - (width.cumsum(0) - width)[lane_X]
+    return _Order(1 + place_X.double() * 2.0**-52, lane_X, rank_X)
+
+
+def _count_pairs(lanes: int, shape: TreeShape, ranks: int) -> int:
+    return sum(min(ranks, shape.ledger // max(1, lane)) for lane in range(lanes))
+
+
+def _ranked(scores: Tensor, order: _Order) -> Tensor:
+    """Scores in a total order: of equal ones the earlier is the larger.
+
+    They are fp32 and at most 0, so that as doubles they have room for it below their last bit.
+    """
+    return scores * order.tie_X[: scores.shape[-1]]
+
+
+def _next_level(rows_BWC: Tensor, score_BW: Tensor, shape: TreeShape, order: _Order, ranks: int) -> _Level:
+    """The best children of the open paths, from a row of scores per path or one row for all of them."""
+    lanes = score_BW.shape[1]
+    apart = rows_BWC.shape[1] == lanes
+    choice = _ranked(rows_BWC, order).topk(ranks, dim=-1).indices
+    best, choice = rows_BWC.gather(-1, choice).flatten(1), choice.flatten(1)
+    if apart:
+        total = (score_BW[..., None] + best.view(-1, lanes, ranks)).flatten(1)
+    else:
+        pairs = _count_pairs(lanes, shape, ranks)
+        lane, rank = order.lane_X[:pairs], order.rank_X[:pairs]
+        total = score_BW.index_select(1, lane) + best.index_select(1, rank)
+        choice = choice.index_select(1, rank)
+    key = _ranked(total, order)
     if shape.contain_chain:
-        # the chain's lane is always lane 0: its key is the largest there is, and ties fall to the lowest index
-        best = scores_BWC[:, :1].argmax(dim=-1, keepdim=True)
-        key = torch.cat([key[:, :1].scatter(-1, best, float("inf")), key[:, 1:]], dim=1)
-    flat = key.flatten(1)
-    kept = top_indices(flat, min(shape.ledger, flat.shape[1]))
-    parent, choice = kept // count, kept % count
-    kept_key = flat.gather(1, kept)
-    # what may not be a node is dead for good: a finite score would bring it back where live nodes run out
-    score = total.flatten(1).gather(1, kept).masked_fill(kept_key == float("-inf"), float("-inf"))
-    level = _Level(
-        kept_key,
-        score,
-        prepared.candidates.tokens(depth, choice),
-        parent,
-    )
-    open_lanes = min(shape.lanes, kept.shape[1])
-    return level, choice[:, :open_lanes], parent[:, :open_lanes]
+        # the chain's lane is always lane 0, since its node comes first at every depth
+        key[:, 0] = float("inf")
+    kept = key.topk(min(shape.ledger, key.shape[1]), dim=1).indices
+    return _Level(total.gather(1, kept), choice.gather(1, kept), kept // ranks if apart else lane[kept])
 
 
-def _collect(levels: list[_Level], anchor_B: Tensor, shape: TreeShape, slots: int) -> TokenTree:
+def _collect(
+    levels: list[_Level], candidates: Candidates, anchor_B: Tensor, shape: TreeShape, slots: int
+) -> TokenTree:
     batch, device = anchor_B.shape[0], anchor_B.device
     root = torch.zeros(batch, 1, dtype=torch.int64, device=device)
     root_score = torch.zeros(batch, 1, device=device)
     if not levels:
         return build_tree(anchor_B[:, None], root, root == 0, root_score, levels=0)
-    keys = torch.cat([level.key_BE for level in levels], dim=1)
-    starts, total = [], 0
-    for level in levels:
-        starts.append(total)
-        total += level.key_BE.shape[1]
+    starts = [0, *accumulate(level.score_BE.shape[1] for level in levels)]
+    total = starts.pop()
+    scores = torch.cat([level.score_BE for level in levels], dim=1)
+    keys = (
+        torch.cat([level.score_BE + shape.depth_bonus * depth for depth, level in enumerate(levels)], dim=1)
+        if shape.depth_bonus
+        else scores.clone()
+    )
+    for start in starts if shape.contain_chain else ():
+        keys[:, start] = float("inf")
     parents = torch.cat(
-        [level.parent_BE + (starts[depth - 1] if depth else total) for depth, level in enumerate(levels)],
-        dim=1,
+        [level.parent_BE + start for level, start in zip(levels, [total, *starts], strict=False)], dim=1
     )
     nodes = min(shape.nodes, total)
     kept = top_indices(keys, nodes)
     # ledger position -> node index; the last column stands for the root, which is node 0
     place = torch.zeros(batch, total + 1, dtype=torch.int64, device=device)
     place.scatter_(1, kept, torch.arange(1, nodes + 1, device=device).expand(batch, -1))
-    parent = torch.where(parents.gather(1, kept) == total, 0, place.gather(1, parents.gather(1, kept)))
-    tokens = torch.cat([level.token_BE for level in levels], dim=1).gather(1, kept)
-    score = torch.cat([level.score_BE for level in levels], dim=1).gather(1, kept)
-    valid = score > float("-inf")
+    tokens = torch.cat(
+        [candidates.tokens(depth, level.choice_BE) for depth, level in enumerate(levels)], dim=1
+    )
+    score = scores.gather(1, kept)
     return build_tree(
-        torch.cat([anchor_B[:, None], tokens], dim=1),
-        torch.cat([root, parent], dim=1),
-        torch.cat([torch.ones_like(root, dtype=torch.bool), valid], dim=1),
+        torch.cat([anchor_B[:, None], tokens.gather(1, kept)], dim=1),
+        torch.cat([root, place.gather(1, parents.gather(1, kept))], dim=1),
+        torch.cat([root == 0, score > float("-inf")], dim=1),
         torch.cat([root_score, score], dim=1),
         levels=slots,
     )

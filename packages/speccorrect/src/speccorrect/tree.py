@@ -10,7 +10,7 @@ def ancestors(parent_BN: Tensor, levels: int) -> Tensor:
     """`[B, N, N]` bool, true where j is i or an ancestor of i, for trees at most `levels` deep. The root's parent is 0."""
     nodes = parent_BN.shape[1]
     identity = torch.eye(nodes, dtype=torch.float32, device=parent_BN.device)
-    reach = (identity + torch.nn.functional.one_hot(parent_BN, nodes).float()).clamp_(max=1.0)
+    reach = identity.repeat(parent_BN.shape[0], 1, 1).scatter_(2, parent_BN[..., None], 1.0)
     hops = 1
     # squaring doubles the hops covered: log2 small products instead of one gather per level
     while hops < levels:

@@ -24,7 +24,7 @@ class Method:
     summary: str
     candidates: int | None = None  # most probable tokens per slot that the head may propose; None is all
     tree_budget: int = 32  # drafted nodes, the anchor not counted
-    lanes: int | None = None  # open paths per depth; None opens as many as there are nodes
+    lanes: int | None = None  # open paths per depth at most; None opens as many as there are nodes
     branches: int | None = None  # children per node; None is all candidates
     depth_bonus: float = 0.0
 
@@ -65,6 +65,8 @@ def methods() -> dict[str, Method]:
             summary=f"tree: {spec.summary}",
             candidates=64,
             branches=None if corrector == "none" else 8,
+            # a head pays for every open path; 16 keep the acceptance of 64 on the embedded family
+            lanes=None if corrector == "none" else 16,
         )
         table[chain.name], table[tree.name] = chain, tree
     if "dominotree" in table:

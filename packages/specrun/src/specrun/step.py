@@ -87,10 +87,11 @@ def step(
     watch: Watch | None = None,
 ) -> Committed:
     """Advance every row by one round. No cache row at or behind `span` is in use before or after it."""
-    vocab = parts.target.config.vocab_size
-    noise_BLV = (
-        target_noise(state.keys, plan.path, vocab) if plan.law.noise and plan.accept == "match" else None
-    )
+    noise_BLV = None
+    if plan.law.noise and plan.accept == "match":
+        # in the precision of the logits it is added to
+        dtype = torch.promote_types(parts.target.embedding.dtype, torch.float32)
+        noise_BLV = target_noise(state.keys, plan.path, parts.target.config.vocab_size, dtype)
     grown, sight = _propose(state, parts, plan, noise_BLV, span, clock)
     if sight is not None:
         grown, sight = trim(grown, sight, _width(sight, parts, plan, span))
