@@ -94,7 +94,9 @@ class HeadSource:
             else self.take_tensor(public, tuple(own[ours].shape))
             for ours, public in names.items()
         }
-        module.load_state_dict({ours: tensor.to(own[ours].dtype) for ours, tensor in loaded.items()})
+        module.load_state_dict(
+            {ours: tensor.to(own[ours].dtype) for ours, tensor in loaded.items()}, assign=True
+        )
 
     def _spread(self, names: tuple[str, ...], shape: tuple[int, ...]) -> Tensor:
         if self.draft_ids_v is None:

@@ -1,20 +1,20 @@
 """Chat templates and special tokens of a model folder: messages in, the prompt's text out.
 
-Templates are programs from strangers, so they run in jinja2's sandbox. It knows no tokenizer.
+It knows no tokenizer, and leaves the running of templates to `sandbox`.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
-from jinja2 import Template, TemplateError
-from jinja2.ext import loopcontrols
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2 import TemplateError
 
-from specmodels.checkpoint.files import read_json
+from specmodels.checkpoint.files import read_json, read_text
+from specmodels.sandbox import Render, compiled
+
+MOST_REASON: Final = 200
+"""Characters of a template's own complaint that are passed on."""
 
 _SPECIAL: Final = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
 
@@ -36,7 +36,7 @@ class SpecialTokens:
 class ChatTemplate:
     """A compiled template with the special tokens that it may write."""
 
-    template: Template
+    template: Render
     roles: Mapping[str, str]
     origin: str
 
@@ -49,16 +49,18 @@ class ChatTemplate:
     ) -> str:
         """The text of a conversation; templates that know no thinking ignore the flag."""
         try:
-            return self.template.render(
-                **self.roles,
-                messages=list(messages),
-                tools=None,
-                documents=None,
-                add_generation_prompt=add_generation_prompt,
-                enable_thinking=enable_thinking,
+            return self.template(
+                {
+                    **self.roles,
+                    "messages": list(messages),
+                    "tools": None,
+                    "documents": None,
+                    "add_generation_prompt": add_generation_prompt,
+                    "enable_thinking": enable_thinking,
+                }
             )
-        except (TemplateError, TypeError) as error:
-            reason = str(error).strip().splitlines()[0]
+        except TemplateError as error:
+            reason = " ".join(str(error).split())[:MOST_REASON]
             raise ValueError(
                 f"{self.origin}: chat template refused the messages ({reason}); use --no-chat-template"
             ) from error
@@ -73,27 +75,23 @@ def conversation(prompt: str, *, system: str | None = None) -> list[dict[str, st
 def read_chat_template(folder: Path) -> ChatTemplate:
     """The template of a folder: `chat_template.jinja`, or the entry of `tokenizer_config.json`."""
     source = _template_source(folder)
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
-    )
-    environment.filters["tojson"] = _tojson
-    environment.globals["raise_exception"] = _raise
-    environment.globals["strftime_now"] = _strftime_now
     try:
-        template = environment.from_string(source)
+        template = compiled(source)
     except TemplateError as error:
+        reason = " ".join(str(error).split())[:MOST_REASON]
         raise ValueError(
-            f"{folder}: chat template does not parse ({error}); use --no-chat-template"
+            f"{folder}: chat template does not parse ({reason}); use --no-chat-template"
         ) from error
     return ChatTemplate(template, read_special_tokens(folder).roles, str(folder))
 
 
 def _template_source(folder: Path) -> str:
     if (folder / "chat_template.jinja").is_file():
-        return (folder / "chat_template.jinja").read_text(encoding="utf-8")
+        return read_text(folder / "chat_template.jinja")
     stored = _tokenizer_config(folder).get("chat_template")
     if isinstance(stored, list):  # several by name
-        stored = next((entry.get("template") for entry in stored if entry.get("name") == "default"), None)
+        named = map(_mapping, stored)
+        stored = next((entry.get("template") for entry in named if entry.get("name") == "default"), None)
     if stored is None:
         raise ValueError(f"{folder}: no chat template, expected one for a chat model; use --no-chat-template")
     return str(stored)
@@ -108,12 +106,20 @@ def read_special_tokens(folder: Path) -> SpecialTokens:
         text = entry.get("content") if isinstance(entry, dict) else entry
         if isinstance(text, str):
             roles[role] = text
-    ids = {entry["content"]: int(number) for number, entry in config.get("added_tokens_decoder", {}).items()}
+    listed: list[tuple[object, object]] = list(_mapping(config.get("added_tokens_decoder")).items())
     if (folder / "tokenizer.json").is_file():
-        ids |= {
-            entry["content"]: entry["id"]
-            for entry in read_json(folder / "tokenizer.json").get("added_tokens", [])
-        }
+        stored = read_json(folder / "tokenizer.json").get("added_tokens")
+        listed += [
+            (_mapping(entry).get("id"), entry) for entry in (stored if isinstance(stored, list) else [])
+        ]
+    ids = {}
+    for number, entry in listed:
+        text = _mapping(entry).get("content")
+        if not isinstance(text, str) or not str(number).isdecimal():
+            raise ValueError(
+                f"{folder}: added tokens: got {number!r}: {entry!r}, expected an id and an entry with content"
+            )
+        ids[text] = int(str(number))
     return SpecialTokens(roles, ids)
 
 
@@ -137,19 +143,10 @@ def _ids(value: object, what: str) -> set[int]:
     return set(ids)
 
 
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
 def _tokenizer_config(folder: Path) -> dict[str, Any]:
     path = folder / "tokenizer_config.json"
     return read_json(path) if path.is_file() else {}
-
-
-def _tojson(value: object, indent: int | None = None) -> str:
-    # jinja2's own filter escapes HTML, which would change prompts
-    return json.dumps(value, ensure_ascii=False, indent=indent)
-
-
-def _raise(message: str) -> NoReturn:
-    raise TemplateError(message)
-
-
-def _strftime_now(layout: str) -> str:
-    return datetime.now().astimezone().strftime(layout)

@@ -16,7 +16,9 @@ class Tokenizer:
             )
         try:
             self._inner = _Tokenizer.from_file(str(path))
-        except Exception as error:  # the library raises bare exceptions for malformed files
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # for malformed files the library raises bare exceptions, and panics
             raise ValueError(f"tokenizer: {path} cannot be read ({error}); download it again") from error
 
     @property

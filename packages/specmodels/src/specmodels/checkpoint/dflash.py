@@ -8,7 +8,7 @@ from typing import Any, Final
 import torch
 
 from specmodels.checkpoint.keymap import Row, expand
-from specmodels.checkpoint.keys import Keys
+from specmodels.checkpoint.keys import MOST_LAYERS, Keys
 from specmodels.checkpoint.qwen3 import layer_rows, require_heads
 from specmodels.checkpoint.rope import rope_from_keys, rope_to_json
 from specmodels.dflash.config import ConvConfig, DFlashConfig, LayerKind
@@ -52,7 +52,7 @@ def rows(config: DFlashConfig) -> dict[str, Row]:
 def config_from_keys(keys: Keys, target: Qwen3Config) -> DFlashConfig:
     """The shape of a drafter for `target`; what the drafter cannot honour is an error, what heads own stays."""
     _refuse(keys)
-    hidden, layers = keys.integer("hidden_size"), keys.integer("num_hidden_layers")
+    hidden, layers = keys.integer("hidden_size"), keys.integer("num_hidden_layers", most=MOST_LAYERS)
     positions = keys.integer("max_position_embeddings")
     target_hidden = keys.integer("target_hidden_size", default=hidden)
     _agree(keys, "target_hidden_size", target_hidden, target.hidden_size)

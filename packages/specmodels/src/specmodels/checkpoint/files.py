@@ -19,6 +19,12 @@ from torch import Tensor
 SINGLE: Final = "model.safetensors"
 INDEX: Final = "model.safetensors.index.json"
 
+MOST_TEXT: Final = 64 * 2**20
+"""Bytes of a JSON or template file: three times the largest tokenizer of a public model."""
+
+MOST_HEADER: Final = 16 * 2**20
+"""Bytes of a safetensors header: room for some hundred thousand tensors."""
+
 
 class TensorFolder:
     """The tensors of a folder with one `model.safetensors`, or with shards and an index."""
@@ -50,15 +56,31 @@ class TensorFolder:
 
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object, or a ValueError that says what is wrong with the file."""
-    if not path.is_file():
-        raise ValueError(f"{path.name}: missing in {path.parent}; expected a model folder that holds it")
+    text = read_text(path)
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        value = json.loads(text, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: not readable as JSON ({error}); download the file again") from error
     if not isinstance(value, dict):
         raise ValueError(f"{path}: got a JSON {type(value).__name__}, expected an object")  # noqa: TRY004 - a user's file
     return value
+
+
+def read_text(path: Path) -> str:
+    """A text file of a model, unless it is larger than any such file has a reason to be."""
+    if not path.is_file():
+        raise ValueError(f"{path.name}: missing in {path.parent}; expected a model folder that holds it")
+    size = path.stat().st_size
+    if size > MOST_TEXT:
+        raise ValueError(f"{path}: got {size} bytes, expected at most {MOST_TEXT}; is it the right file?")
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not readable as UTF-8 ({error}); download the file again") from error
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
@@ -112,6 +134,11 @@ def _sharded(folder: Path) -> dict[str, Path]:
     if not isinstance(listed, dict) or not all(isinstance(shard, str) for shard in listed.values()):
         raise ValueError(f"{folder / INDEX}: got no weight_map, expected one from tensor names to files")
     shards = sorted(set(listed.values()))
+    for shard in shards:
+        if shard in {"", ".", ".."} or set(shard) & set("/\\\0"):
+            raise ValueError(
+                f"{folder / INDEX}: got the file {shard!r}, expected names of files in that folder; do not use this model"
+            )
     missing = [shard for shard in shards if not (folder / shard).is_file()]
     if missing:
         raise ValueError(
@@ -134,6 +161,7 @@ def _names_in(path: Path) -> list[str]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
+    _require_header(path)
     try:
         handle = safe_open(path, framework="pt", device="cpu")
     except (SafetensorError, OSError) as error:
@@ -142,25 +170,36 @@ def _opened(path: Path) -> Iterator[Any]:
         yield opened
 
 
+def _require_header(path: Path) -> None:
+    """Refuse a file that is cut short or none of this format before its header is read."""
+    with path.open("rb") as stream:
+        length = int.from_bytes(stream.read(8), "little")
+        opening = stream.read(1)
+    size = path.stat().st_size
+    if 8 + length > size and opening == b"{":
+        raise ValueError(
+            f"{path}: truncated, got {size} bytes, expected at least {8 + length}; download it again"
+        )
+    if opening != b"{" or length > MOST_HEADER:
+        raise ValueError(
+            f"{path}: unreadable header, got a file that is not in safetensors format; download it again"
+        )
+
+
 def _complaint(path: Path, error: Exception) -> str:
-    """Why a file does not open: cut short, or no safetensors file at all."""
+    """Why a file with a header does not open: its data cut short, or the header wrong."""
     size = path.stat().st_size
     with path.open("rb") as stream:
         length = int.from_bytes(stream.read(8), "little")
-        header = stream.read(min(length, size))
-    if 8 + length > size and not header.startswith(b"{"):
-        return f"{path}: unreadable header, got a file that is not in safetensors format; download it again"
+        header = stream.read(length)
     try:
         entries = json.loads(header)
-        needed = (
-            8
-            + length
-            + max(entry["data_offsets"][1] for name, entry in entries.items() if name != "__metadata__")
-        )
-    except (ValueError, KeyError, TypeError, AttributeError):
-        needed = 8 + length
-    if size < needed:
-        return f"{path}: truncated, got {size} bytes, expected {needed}; download it again"
+        ends = [entry["data_offsets"][1] for name, entry in entries.items() if name != "__metadata__"]
+        needed = 8 + length + max(ends)
+        if size < needed:
+            return f"{path}: truncated, got {size} bytes, expected {needed}; download it again"
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
+        pass
     return f"{path}: unreadable header ({error}); download it again"
 
 

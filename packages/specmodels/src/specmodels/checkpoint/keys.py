@@ -16,6 +16,12 @@ INFORMATIONAL: Final = frozenset(
     torch_dtype torchscript transformers_version unsloth_fixed use_bfloat16 use_cache""".split()
 )
 
+MOST_SIZE: Final = 2**24
+"""Of widths, vocabularies and positions: a larger one is no model's, and would exhaust the memory first."""
+
+MOST_LAYERS: Final = 1024
+LARGEST: Final = 3.4e38  # single precision holds no more
+
 Default = TypeVar("Default")
 
 _REQUIRED: Final[Any] = object()
@@ -94,18 +100,24 @@ class Keys:
             raise ValueError(f"{self.origin}: {names[0]}: got {value!r}, expected {expected}")
         return value
 
-    def integer(self, *names: str, default: Default = _REQUIRED, least: int = 1) -> int | Default:
+    def integer(
+        self, *names: str, default: Default = _REQUIRED, least: int = 1, most: int = MOST_SIZE
+    ) -> int | Default:
         """An integer of at least `least`."""
         value = self._typed(names, default, (int,), f"an integer of at least {least}")
         if value is not default and value < least:
             raise ValueError(
                 f"{self.origin}: {names[0]}: got {value}, expected an integer of at least {least}"
             )
+        if value is not default and value > most:
+            raise ValueError(f"{self.origin}: {names[0]}: got a larger number, expected at most {most}")
         return value
 
     def number(self, *names: str, default: Default = _REQUIRED) -> float | Default:
         """A finite number."""
         value = self._typed(names, default, (int, float), "a number")
+        if value is not default and not abs(value) <= LARGEST:
+            raise ValueError(f"{self.origin}: {names[0]}: got a number out of range, expected a finite one")
         return value if value is default else float(value)
 
     def flag(self, *names: str, default: Default = _REQUIRED) -> bool | Default:

@@ -5,7 +5,7 @@ from typing import Any, Final
 import torch
 
 from specmodels.checkpoint.keymap import Row, expand
-from specmodels.checkpoint.keys import Keys
+from specmodels.checkpoint.keys import MOST_LAYERS, Keys
 from specmodels.checkpoint.rope import rope_from_keys, rope_to_json
 from specmodels.qwen3.config import Qwen3Config
 
@@ -72,7 +72,7 @@ def config_from_keys(keys: Keys) -> Qwen3Config:
     keys.only("layer_types_pattern", reason="only full attention is supported")
     keys.take("sliding_window", default=None)  # without use_sliding_window it has no effect
     hidden, heads = keys.integer("hidden_size"), keys.integer("num_attention_heads")
-    layers = keys.integer("num_hidden_layers")
+    layers = keys.integer("num_hidden_layers", most=MOST_LAYERS)
     kinds = keys.take("layer_types", default=["full_attention"] * layers)
     if kinds != ["full_attention"] * layers:
         raise ValueError(f"{keys.origin}: layer_types: got {kinds!r}, expected {layers} times full_attention")
