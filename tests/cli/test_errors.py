@@ -104,7 +104,7 @@ def test_wrong_values(refused, family, flags, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "command: got none, expected generate, chat, trace, calibrate, train, models or methods"),
+        ((), "command: got none, expected generate, chat, check, trace, calibrate, train, models or methods"),
         (("jump",), "COMMAND: got 'jump', expected one of '?generate'?"),
         (("models", "extra"), "arguments: got extra"),
         (("generate",), "prompt: got none, expected a text, - for standard input, or --prompt-file"),

@@ -19,6 +19,11 @@ _CHAT = """\
 Answers line by line, with what was said before in view. /help lists the commands: another system turn, seed or method,
 statistics, saving, a new beginning. Ctrl-C stops an answer, Ctrl-D leaves."""
 
+_CHECK = """\
+Decodes some prompts by every method whose drafter is on this disk and compares the ids with plain decoding under the same
+seed, on this machine, in this dtype. Where they differ, the margin of the choice tells a tie from a mistake. The exit code
+is 0 if every method is lossless, and 1 if not."""
+
 _CALIBRATE = """\
 Draws answers by plain decoding under keyed noise, scores the drafter's blocks along them and fits: how far a tree trusts
 the drafter and the noise, the draft temperature that rejection accepts most, and acceptance by depth. The file
@@ -78,6 +83,7 @@ def parser() -> "Parser":
         )
     )
     _chat(commands.add_parser("chat", help="talk with a model in the terminal", description=_CHAT))
+    _check(commands.add_parser("check", help="show that every method is lossless here", description=_CHECK))
     _trace(
         commands.add_parser(
             "trace", help="show a generation round by round, as a page in the browser", description=_TRACE
@@ -167,6 +173,22 @@ def _chat(parser: Parser) -> None:
     group.add_argument("--stats", action="store_true", help="print counts and times behind every answer")
 
 
+def _check(parser: Parser) -> None:
+    parser.set_defaults(run=_run_check)
+    _models(parser, one_method=False)
+    add = parser.add_argument
+    add("--methods", metavar="A,B", help="methods to check (default: all with a drafter on this disk)")
+    add("--prompts", metavar="FILE", help="JSON lines with a key prompt (default: eight of our own)")
+    add("--no-chat-template", action="store_true", help="continue the prompts as they stand")
+    add("--max-new-tokens", metavar="N", type=_whole, help="tokens of an answer at most (default: 64)")
+    add("--temperature", metavar="T", type=_number, help="of the sampled answers, above 0 (default: 1)")
+    add("--seed", metavar="N", type=_whole, help="of the sampled answers (default: 0)")
+    add(
+        "--draws", metavar="N", type=_whole, help="samples for the test of the law (default: 256; 0 for none)"
+    )
+    add("--json", action="store_true", help="print one JSON object")
+
+
 def _prompt(parser: Parser) -> None:
     add = parser.add_argument
     add("prompt", metavar="PROMPT", nargs="?", help="the text; - reads standard input")
@@ -189,12 +211,13 @@ def _conversation(parser: Parser) -> None:
     )
 
 
-def _models(parser: Parser) -> None:
+def _models(parser: Parser, *, one_method: bool = True) -> None:
     group = parser.add_argument_group("models")
     add = group.add_argument
     add("--model", help="name, folder or owner/name[@revision] (default: tiny; see specrun models)")
     add("--draft", metavar="MODEL", help="drafter, likewise (default: the known one of model and method)")
-    add("--method", help="how to draft (default: dflash; see specrun methods)")
+    if one_method:
+        add("--method", help="how to draft (default: dflash; see specrun methods)")
     add("--device", help="auto, cpu, cuda or cuda:N (default: auto, the first CUDA device if there is one)")
     add(
         "--dtype",
@@ -331,7 +354,7 @@ def _number(text: str) -> float:
 
 def _no_command(_: argparse.Namespace) -> NoReturn:
     raise ValueError(
-        "command: got none, expected generate, chat, trace, calibrate, train, models or methods; see specrun --help"
+        "command: got none, expected generate, chat, check, trace, calibrate, train, models or methods; see specrun --help"
     )
 
 
@@ -339,6 +362,12 @@ def _run_generate(given: argparse.Namespace) -> None:
     from specrun_cli.generate import run
 
     run(vars(given))
+
+
+def _run_check(given: argparse.Namespace) -> int:
+    from specrun_cli.check import run
+
+    return run(vars(given))
 
 
 def _run_chat(given: argparse.Namespace) -> None:

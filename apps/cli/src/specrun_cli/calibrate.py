@@ -1,6 +1,5 @@
 """`specrun calibrate`: measure a drafter on the target's own answers, and store what was found beside its weights."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from specrun import Engine, Sampling, load_engine, method
 from specrun.assemble import drafter_folder
 from specrun.calibration import FILE
 from specrun.embedded import embedded_models
+from specrun_cli.prompt import read_prompts
 from spectrain.calibrate import Trajectory, fit, observe
 
 DOCUMENTS = 96
@@ -85,7 +85,7 @@ def _trajectories(drafting: Engine, prompts: list[str], sampling: Sampling) -> l
 
 def _prompts(given: Mapping[str, Any], model: str, count: int) -> list[str]:
     if "prompts" in given:
-        return _read(Path(given["prompts"]))[:count]
+        return read_prompts(Path(given["prompts"]))[:count]
     if model not in embedded_models():
         raise ValueError(f"prompts: none are known for {model}; name a file with --prompts")
     from spectiny.corpus.documents import documents
@@ -95,18 +95,3 @@ def _prompts(given: Mapping[str, Any], model: str, count: int) -> list[str]:
     return [document.prompt for domain in TRAINED_DOMAINS for document in documents(domain, _SEED, share)][
         :count
     ]
-
-
-def _read(path: Path) -> list[str]:
-    """Prompts from JSON lines with a key `prompt`."""
-    prompts = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        try:
-            prompts.append(str(json.loads(line)["prompt"]))
-        except (ValueError, TypeError, KeyError) as error:
-            raise ValueError(
-                f"prompts: {path} line {number}: expected a JSON object with a key prompt"
-            ) from error
-    if not prompts:
-        raise ValueError(f"prompts: {path} holds none, expected JSON lines with a key prompt")
-    return prompts

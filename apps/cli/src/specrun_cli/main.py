@@ -1,6 +1,6 @@
 """The `specrun` command: arguments in, an exit code out, and one line on standard error for whatever a user got wrong.
 
-Exit codes: 0, 2 for wrong input, 130 after Ctrl-C, 141 when the reader of the output went away.
+Exit codes: 0, 1 where `check` finds something wrong, 2 for wrong input, 130 after Ctrl-C, 141 when the reader of the output went away.
 """
 
 import os
@@ -18,7 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command."""
     try:
         given = arguments.parser().parse_args(argv)
-        given.run(given)
+        code = given.run(given)
         sys.stdout.flush()
     except KeyboardInterrupt:
         sys.stdout.flush()
@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _refuse(f"{error.filename or 'files'}: {error.strerror or error}; check the path")
     except ValueError as error:
         return _refuse(str(error))
-    return 0
+    return code or 0
 
 
 def _refuse(message: str) -> int:

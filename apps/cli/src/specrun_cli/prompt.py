@@ -1,5 +1,6 @@
 """The prompt from wherever the user put it: the command line, standard input or a file."""
 
+import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +24,21 @@ def read_prompt(given: Mapping[str, Any]) -> str:
     if not prompt:
         raise ValueError("prompt: got an empty text, expected at least one character")
     return prompt
+
+
+def read_prompts(path: Path) -> list[str]:
+    """Prompts from JSON lines with a key `prompt`."""
+    prompts = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        try:
+            prompts.append(str(json.loads(line)["prompt"]))
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(
+                f"prompts: {path} line {number}: expected a JSON object with a key prompt"
+            ) from error
+    if not prompts:
+        raise ValueError(f"prompts: {path} holds none, expected JSON lines with a key prompt")
+    return prompts
 
 
 def _bytes_of(name: str) -> bytes:
