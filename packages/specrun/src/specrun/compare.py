@@ -4,6 +4,7 @@ Passes over one row and over many add up in another order, so a token that wins 
 """
 
 import math
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -30,9 +31,15 @@ class Parting:
 
 
 def parting(
-    plain: Engine, prompt: Sequence[int], expected: list[int], got: list[int], sampling: Sampling
+    plain: Engine,
+    prompt: Sequence[int],
+    expected: list[int],
+    got: list[int],
+    sampling: Sampling,
+    *,
+    number: int = 0,
 ) -> Parting | None:
-    """Where `got` leaves what `plain` gave for the same prompt as request 0; None where they are equal."""
+    """Where `got` leaves what `plain` gave for the same prompt as request `number`; None where they are equal."""
     if got == expected:
         return None
     shorter = min(len(got), len(expected))
@@ -40,7 +47,7 @@ def parting(
     ours, theirs = ((ids[place] if place < len(ids) else None) for ids in (expected, got))
     margin = math.inf
     if ours is not None and theirs is not None and place > 0:
-        score_V = _scores(plain, prompt, place, sampling)
+        score_V = _scores(plain, prompt, place, sampling, number)
         margin = float(score_V[ours] - score_V[theirs])
     return Parting(place=place, expected=ours, got=theirs, margin=margin)
 
@@ -84,17 +91,17 @@ def uniform_p_value(places_N: Tensor) -> float:
     return float(torch.special.gammaincc(torch.tensor((CELLS - 1) / 2, dtype=torch.float64), distance / 2))
 
 
-def _scores(plain: Engine, prompt: Sequence[int], place: int, sampling: Sampling) -> Tensor:
+def _scores(plain: Engine, prompt: Sequence[int], place: int, sampling: Sampling, number: int) -> Tensor:
     """What the token at `place` of plain decoding's answer was chosen by."""
     rounds: list[Tensor] = []
     short = replace(sampling, max_new_tokens=place + 1)
-    for _ in plain.stream(prompt, short, watch=lambda one: rounds.append(one.shaped_BNV[0, 0])):
-        pass
+    seen = plain.stream(prompt, short, number=number, watch=lambda one: rounds.append(one.shaped_BNV[0, 0]))
+    deque(seen, maxlen=0)
     score_V = rounds[place - 1].double()
     if sampling.temperature > 0:
         seed, request, anchor = (
             torch.tensor([value], device=score_V.device)
-            for value in (sampling.seed, 0, len(prompt) + place - 1)
+            for value in (sampling.seed, number, len(prompt) + place - 1)
         )
         keys = Keys(seed_B=seed, request_B=request, anchor_B=anchor)
         score_V += sampling.temperature * target_noise(keys, 1, score_V.shape[0])[0, 0]
