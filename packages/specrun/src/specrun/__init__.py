@@ -12,9 +12,12 @@ from specrun.stats import Stats
 
 if TYPE_CHECKING:
     from specrun.assemble import load_engine
+    from specrun.diffusion.assemble import load_diffusion_engine
+    from specrun.diffusion.engine import DiffusionEngine
     from specrun.engine import Engine, Generation, Piece
 
 __all__ = [
+    "DiffusionEngine",
     "DraftOptions",
     "Engine",
     "Generation",
@@ -22,12 +25,20 @@ __all__ = [
     "Piece",
     "Sampling",
     "Stats",
+    "load_diffusion_engine",
     "load_engine",
     "method",
     "methods",
 ]
 
-_LATER = {"Engine": "engine", "Generation": "engine", "Piece": "engine", "load_engine": "assemble"}
+_LATER = {
+    "DiffusionEngine": "diffusion.engine",
+    "Engine": "engine",
+    "Generation": "engine",
+    "Piece": "engine",
+    "load_diffusion_engine": "diffusion.assemble",
+    "load_engine": "assemble",
+}
 
 if not TYPE_CHECKING:  # a checker would take every misspelt name for one of these
 

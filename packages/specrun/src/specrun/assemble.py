@@ -55,7 +55,7 @@ def load_engine(
     """
     chosen = find_method(method)
     embedded = embedded_models()
-    torch_dtype = _dtype(device, dtype)
+    torch_dtype = dtype_on(device, dtype)
     folder = resolve(model, offline=offline, embedded={name: item.target for name, item in embedded.items()})
     if chosen.growth == "plain" and draft is not None:
         raise ValueError(f"draft: has no effect with method {chosen.name}, which drafts nothing")
@@ -78,7 +78,7 @@ def load_engine(
         drafter=drafter,
         corrector=head,  # type: ignore[arg-type]  # modules of the registry fulfil the protocol
         tokenizer=tokenizer,
-        template=_template(folder),
+        template=template_of(folder),
         stop_ids=read_stop_ids(folder),
         options=options,
         calibration=calibration,
@@ -172,7 +172,7 @@ def _known_of(draft: str) -> Mapping[str, Any] | None:
     return next((drafter.stated for drafter in known if drafter.repo == draft.partition("@")[0]), None)
 
 
-def _template(folder: Path) -> Any:
+def template_of(folder: Path) -> Any:
     """The chat template, or the reason why there is none, to be raised when one is asked for."""
     try:
         return read_chat_template(folder)
@@ -180,7 +180,8 @@ def _template(folder: Path) -> Any:
         return error
 
 
-def _dtype(device: str, dtype: str | None) -> torch.dtype | None:
+def dtype_on(device: str, dtype: str | None) -> torch.dtype | None:
+    """The dtype of a name; None stands for the checkpoint's own."""
     if dtype is None:
         return torch.float32 if device == "cpu" else None
     if dtype not in DTYPES:

@@ -11,13 +11,14 @@ from speccorrect.policies.adaflash import AdaFlash
 from speccorrect.policy import LengthPolicy
 from specmodels.dflash import DFlash
 from specmodels.qwen3 import Qwen3
-from specmodels.template import ChatTemplate, conversation
+from specmodels.template import ChatTemplate
 from specrun.calibration import Calibration
 from specrun.config import DraftOptions, Sampling
 from specrun.costs import CostTable
 from specrun.loop import SPAN, Finish, Request, decode
 from specrun.methods import Method, method
 from specrun.plan import coupling_strength, round_plan
+from specrun.prompting import Prompting
 from specrun.state import DecodeState, allocate, law_plan
 from specrun.stats import Stats
 from specrun.step import Clock, Parts, RoundPlan, Watch, no_clock
@@ -68,7 +69,7 @@ class Engine:
                 f"method: {method.name} needs a drafter and its corrector; name one with --draft"
             )
         self.method, self.tokenizer, self.stop_ids = method, tokenizer, stop_ids
-        self._template = template
+        self.prompting = Prompting(tokenizer, template)
         self.options = _calibrated(options or DraftOptions(), calibration)
         self._state: DecodeState | None = None
         self._latest: list[Request] = []  # whose buffers these are
@@ -101,7 +102,7 @@ class Engine:
             self.parts.target,
             method("ar"),
             tokenizer=self.tokenizer,
-            template=self._template,
+            template=self.prompting.template,
             stop_ids=self.stop_ids,
         )
 
@@ -127,20 +128,11 @@ class Engine:
 
         Raises ValueError where the model has none. Public drafters were trained without thinking.
         """
-        if isinstance(self._template, ValueError):
-            raise self._template
-        if self._template is None or self.tokenizer is None:
-            raise ValueError("chat template: this engine has none; give the prompt as plain text")
-        turns = conversation(messages, system=system) if isinstance(messages, str) else list(messages)
-        return self.tokenizer.encode(self._template.render(turns, enable_thinking=thinking), special=False)
+        return self.prompting.chat_ids(messages, system=system, thinking=thinking)
 
     def prompt_ids(self, prompt: str | Sequence[int]) -> list[int]:
         """Ids of a text as it stands; ids are taken as they are."""
-        if not isinstance(prompt, str):
-            return list(prompt)
-        if self.tokenizer is None:
-            raise ValueError("prompt: got text, but this engine has no tokenizer; give token ids")
-        return self.tokenizer.encode(prompt, special=True)
+        return self.prompting.ids(prompt, self.parts.target.config.vocab_size)
 
     def generate(self, prompt: str | Sequence[int], sampling: Sampling | None = None) -> Generation:
         """Decode one prompt to its end; text is encoded as it stands (see `chat_ids` for chat templates)."""
@@ -151,18 +143,16 @@ class Engine:
         prompt: str | Sequence[int],
         sampling: Sampling | None = None,
         *,
-        number: int = 0,
         reuse: bool = False,
         clock: Clock = no_clock,
         watch: Watch | None = None,
     ) -> Iterator[Piece]:
         """Decode one prompt and give out what every round adds; `clock` and `watch` see inside the rounds.
 
-        It draws from stream `number` of its seed, as the request of that number in a batch does.
         With `reuse`, what this prompt and the last single one share at their start, its answer included, is not read
         again: for conversations.
         """
-        request = self._request(number, prompt, sampling or Sampling())
+        request = self._request(0, prompt, sampling or Sampling())
         if reuse:
             request.kept = self._shared_with_latest(request.prompt)
         yield from self._pieces([request], 1, clock, watch)
@@ -251,13 +241,6 @@ class Engine:
 
     def _request(self, index: int, prompt: str | Sequence[int], sampling: Sampling) -> Request:
         ids = self.prompt_ids(prompt)
-        if not ids:
-            raise ValueError("prompt: got no tokens, expected at least one")
-        vocab = self.parts.target.config.vocab_size
-        if not all(0 <= token < vocab for token in ids):
-            raise ValueError(
-                f"prompt: got a token id outside 0..{vocab - 1}; does the tokenizer belong to this model?"
-            )
         if len(ids) + sampling.max_new_tokens > self.context:
             raise ValueError(
                 f"prompt: got {len(ids)} tokens and {sampling.max_new_tokens} new ones, expected at most {self.context}"

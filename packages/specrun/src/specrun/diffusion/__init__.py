@@ -1,0 +1,1 @@
+"""Generation by block diffusion: whole blocks are denoised, drafts are revised; a mode beside the autoregressive one."""
