@@ -143,16 +143,18 @@ class Engine:
         prompt: str | Sequence[int],
         sampling: Sampling | None = None,
         *,
+        number: int = 0,
         reuse: bool = False,
         clock: Clock = no_clock,
         watch: Watch | None = None,
     ) -> Iterator[Piece]:
         """Decode one prompt and give out what every round adds; `clock` and `watch` see inside the rounds.
 
+        It draws from stream `number` of its seed, as the request of that number in a batch does.
         With `reuse`, what this prompt and the last single one share at their start, its answer included, is not read
         again: for conversations.
         """
-        request = self._request(0, prompt, sampling or Sampling())
+        request = self._request(number, prompt, sampling or Sampling())
         if reuse:
             request.kept = self._shared_with_latest(request.prompt)
         yield from self._pieces([request], 1, clock, watch)
