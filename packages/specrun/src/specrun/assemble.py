@@ -1,6 +1,7 @@
 """Names to a ready engine: resolve, load, claim the head, check that all of it belongs together."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import torch
 from torch import nn
 
 from speccorrect.length_head import LengthHead, take_length_head
+from speccorrect.policy import length_policy
 from speccorrect.registry import claim_head
 from speccorrect.source import HeadShape, HeadSource
 from specmodels import (
@@ -25,6 +27,7 @@ from specrun.calibration import read_calibration
 from specrun.config import DraftOptions
 from specrun.embedded import embedded_models
 from specrun.engine import Engine
+from specrun.measure import known_costs
 from specrun.methods import Method
 from specrun.methods import method as find_method
 from specrun.tokens import Tokenizer
@@ -51,12 +54,12 @@ def load_engine(
     """An engine for a known name, a folder or `owner/name[@revision]`, with the drafter that the method needs.
 
     `dtype` None takes the checkpoint's own on CUDA and float32 on the CPU, where narrow types are slow.
-    `target` is the model itself where it is loaded already: another method then costs no second one.
+    `target` is the model itself where it is loaded already: another method then costs no second one. A policy that
+    reads costs has them measured once, which takes some seconds; they are kept on this disk.
     """
     chosen = find_method(method)
-    embedded = embedded_models()
     torch_dtype = dtype_on(device, dtype)
-    folder = resolve(model, offline=offline, embedded={name: item.target for name, item in embedded.items()})
+    folder = target_folder(model, offline=offline)
     if chosen.growth == "plain" and draft is not None:
         raise ValueError(f"draft: has no effect with method {chosen.name}, which drafts nothing")
     if target is None:
@@ -72,18 +75,26 @@ def load_engine(
             f"tokenizer: {folder} knows {tokenizer.size} ids, expected at most the {target.config.vocab_size} rows of"
             " the model; do the files belong together?"
         )
-    return Engine(
-        target,
-        chosen,
-        drafter=drafter,
-        corrector=head,  # type: ignore[arg-type]  # modules of the registry fulfil the protocol
-        tokenizer=tokenizer,
-        template=template_of(folder),
-        stop_ids=read_stop_ids(folder),
-        options=options,
-        calibration=calibration,
-        length_head=length_head,
-    )
+    parts: dict[str, Any] = {
+        "drafter": drafter,
+        "corrector": head,
+        "tokenizer": tokenizer,
+        "template": template_of(folder),
+        "stop_ids": read_stop_ids(folder),
+        "calibration": calibration,
+        "length_head": length_head,
+    }
+    priced = options is not None and options.policy is not None and length_policy(options.policy).priced
+    if priced and options is not None and chosen.growth != "plain":
+        untrimmed = Engine(target, chosen, options=replace(options, policy=None), **parts)
+        parts["costs"] = known_costs(untrimmed, folder, folder_of_draft)
+    return Engine(target, chosen, options=options, **parts)
+
+
+def target_folder(model: str | Path, *, offline: bool = False) -> Path:
+    """Where a target lies."""
+    embedded = {name: item.target for name, item in embedded_models().items()}
+    return resolve(model, offline=offline, embedded=embedded)
 
 
 def drafter_folder(

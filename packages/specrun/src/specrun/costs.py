@@ -4,7 +4,8 @@ The table is data; `specrun.measure` fills it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import torch
 
@@ -47,6 +48,22 @@ class CostTable:
         ):
             raise ValueError("costs: expected seconds above 0 at every context and width")
 
+    def as_json(self) -> dict[str, Any]:
+        """The table in plain lists and numbers."""
+        return {item.name: getattr(self, item.name) for item in fields(self) if item.init and item.repr}
+
+    @classmethod
+    def from_json(cls, held: Mapping[str, Any]) -> "CostTable":
+        """Raises KeyError, TypeError or ValueError for anything that is no table."""
+        return cls(
+            batch=int(held["batch"]),
+            contexts=tuple(map(int, held["contexts"])),
+            widths=tuple(map(int, held["widths"])),
+            round=_rows(held["round"]),
+            plain=tuple(map(float, held["plain"])),
+            stages={str(name): _rows(table) for name, table in held["stages"].items()},
+        )
+
     def at(self, context: int, rows: int, batch: int, device: torch.device) -> Costs:
         """Costs of rounds up to `rows` rows of every request; contexts and widths in between by straight lines."""
         key = (context, rows, batch, device)
@@ -60,6 +77,10 @@ class CostTable:
     def plain_at(self, context: int) -> float:
         """Seconds of a round of plain decoding."""
         return _between(self.contexts, self.plain, context)
+
+
+def _rows(table: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:
+    return tuple(tuple(map(float, row)) for row in table)
 
 
 def _between(places: Sequence[int], values: Sequence[float], place: int) -> float:
