@@ -5,9 +5,8 @@ import json
 import pytest
 import torch
 
-from specrun import DraftOptions, Sampling
+from specrun import DraftOptions, Sampling, store
 from specrun import measure as measure_module
-from specrun import store
 from specrun.measure import known_costs, measure_costs
 
 from doubles.engines import engine_for, small_target

@@ -39,6 +39,10 @@ Lets the target answer prompts, trains what the recipe names on the answers, and
 measures what that gained on held-out ones. The folder receives the weights, a
 log, the curves, a record of the run and a checkpoint to go on from."""
 
+_DOCTOR = """\
+Times rounds of a method: the drafter, its head, growth, and verification of 1 row up to all. The length policies that
+read costs (dspark, caddtree, measured) take the table from disk; without one they measure for themselves, once."""
+
 _GENERATE_EPILOG = """\
 Lengths: --block-size counts the anchor, which is the last token known so far:
 16 rows draft 15 tokens, or 16 with drafters whose anchor row predicts as well.
@@ -84,6 +88,7 @@ def parser() -> "Parser":
     )
     _chat(commands.add_parser("chat", help="talk with a model in the terminal", description=_CHAT))
     _check(commands.add_parser("check", help="show that every method is lossless here", description=_CHECK))
+    _doctor(commands.add_parser("doctor", help="measure what rounds cost here", description=_DOCTOR))
     _trace(
         commands.add_parser(
             "trace", help="show a generation round by round, as a page in the browser", description=_TRACE
@@ -186,6 +191,20 @@ def _check(parser: Parser) -> None:
     add(
         "--draws", metavar="N", type=_whole, help="samples for the test of the law (default: 256; 0 for none)"
     )
+    add("--json", action="store_true", help="print one JSON object")
+
+
+def _doctor(parser: Parser) -> None:
+    parser.set_defaults(run=_run_doctor)
+    add = parser.add_argument
+    add(
+        "--measure",
+        action="store_true",
+        required=True,
+        help="measure rounds of a method by rows verified and length of context, and keep the table on disk",
+    )
+    _models(parser)
+    add("--contexts", metavar="N,N", help="lengths to measure at (default: 128,512)")
     add("--json", action="store_true", help="print one JSON object")
 
 
@@ -354,12 +373,18 @@ def _number(text: str) -> float:
 
 def _no_command(_: argparse.Namespace) -> NoReturn:
     raise ValueError(
-        "command: got none, expected generate, chat, check, trace, calibrate, train, models or methods; see specrun --help"
+        "command: got none, expected generate, chat, check, doctor, trace, calibrate, train, models or methods; see specrun --help"
     )
 
 
 def _run_generate(given: argparse.Namespace) -> None:
     from specrun_cli.generate import run
+
+    run(vars(given))
+
+
+def _run_doctor(given: argparse.Namespace) -> None:
+    from specrun_cli.measure import run
 
     run(vars(given))
 

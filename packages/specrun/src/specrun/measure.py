@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -28,6 +28,7 @@ CONTEXTS = (128, 512)
 WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 REPEATS = 7
 WARM_UP = 2
+_REST = "rest"
 
 Progress = Callable[[int, int], None]
 """Told how many of how many rounds are done."""
@@ -38,9 +39,9 @@ class _Forced:
     """So many rows, at the price of a policy that looks."""
 
     count: int
-    sequential: bool = True
-    priced: bool = False
-    evidence: Literal["corrected"] = "corrected"
+    sequential = True
+    priced = False
+    evidence: Final = "corrected"
 
     def rows(self, outlook: Outlook, costs: Costs) -> Tensor:
         del costs
@@ -55,9 +56,9 @@ def measure_costs(
     repeats: int = REPEATS,
     progress: Progress | None = None,
 ) -> CostTable:
-    """The least of `repeats` rounds of every width at every context that the engine's models have room for.
+    """Seconds of rounds of every width at every context that the engine's models have room for.
 
-    The least and not the median: whatever else the machine does at the time only adds.
+    Of every stage the least of `repeats` counts, not the median: whatever else the machine does at the time only adds.
     """
     full = engine.plan_for([Sampling()])
     if full.slots == 0:
@@ -71,33 +72,28 @@ def measure_costs(
     plain = replace(full, block_size=1, slots=0, shape=None, accept="match", policy=None)
     alone = Parts(target=engine.parts.target)
     total, done = len(fitting) * (len(widths) + 1) * (repeats + WARM_UP), 0
-    seconds: dict[tuple[int, int], list[float]] = {}
-    stages: dict[tuple[int, int], list[dict[str, float]]] = {}
+    runs: dict[tuple[int, int], list[dict[str, float]]] = {}
     for context in fitting:
         state = _standing(engine, full, context, batch)
         for repeat in range(-WARM_UP, repeats):
             for width in (0, *widths):
-                took, parts = _round(
-                    state, engine.parts if width else alone, drafting[width] if width else plain, context
-                )
+                plan = drafting[width] if width else plain
+                run = _round(state, engine.parts if width else alone, plan, context)
                 if repeat >= 0:
-                    seconds.setdefault((context, width), []).append(took)
-                    stages.setdefault((context, width), []).append(parts)
+                    runs.setdefault((context, width), []).append(run)
                 done += 1
                 if progress is not None:
                     progress(done, total)
-    names = list(stages[fitting[0], widths[0]][0])
+    least = {key: {name: min(run[name] for run in found) for name in found[0]} for key, found in runs.items()}
+    names = [name for name in least[fitting[0], widths[0]] if name != _REST]
     return CostTable(
         batch=batch,
         contexts=fitting,
         widths=widths,
-        round=tuple(tuple(min(seconds[context, width]) for width in widths) for context in fitting),
-        plain=tuple(min(seconds[context, 0]) for context in fitting),
+        round=tuple(tuple(sum(least[context, width].values()) for width in widths) for context in fitting),
+        plain=tuple(sum(least[context, 0].values()) for context in fitting),
         stages={
-            name: tuple(
-                tuple(min(run[name] for run in stages[context, width]) for width in widths)
-                for context in fitting
-            )
+            name: tuple(tuple(least[context, width][name] for width in widths) for context in fitting)
             for name in names
         },
     )
@@ -152,13 +148,14 @@ def _standing(engine: Engine, plan: RoundPlan, context: int, batch: int) -> Deco
     return state
 
 
-def _round(
-    state: DecodeState, parts: Parts, plan: RoundPlan, context: int
-) -> tuple[float, dict[str, float]]:
+def _round(state: DecodeState, parts: Parts, plan: RoundPlan, context: int) -> dict[str, float]:
+    """Seconds by stage, and those that belong to none."""
     clock = StageClock(state.tokens_BT.device)
     room = context + max(plan.rows, plan.block_size, plan.path) + 1
     span = min(-(-room // SPAN) * SPAN, state.capacity)
     started = time.perf_counter()
     clock("start")
     step(state, parts, plan, span=span, clock=clock).done_B.tolist()  # the host's wait for the device
-    return time.perf_counter() - started, clock.seconds()
+    took = time.perf_counter() - started
+    stages = clock.seconds()
+    return {**stages, _REST: max(0.0, took - sum(stages.values()))}

@@ -27,7 +27,9 @@ def machine(device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
     """What stands for the machine in a description."""
     on_cuda = device.type == "cuda"
     return {
-        "device": torch.cuda.get_device_name(device) if on_cuda else platform.processor() or platform.machine(),
+        "device": torch.cuda.get_device_name(device)
+        if on_cuda
+        else platform.processor() or platform.machine(),
         "host": platform.node(),
         "dtype": str(dtype),
         "threads": torch.get_num_threads(),
