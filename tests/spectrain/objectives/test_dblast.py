@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from spectrain.objectives.dblast import accepted_length_loss
+from spectrain.objectives.dblast import accepted_length_loss, dblast_terms
 
 
 @pytest.mark.parametrize("threshold", [0.0, 0.1, 0.6])
@@ -26,6 +26,34 @@ def test_it_equals_the_loop(threshold):
             total += mass
     found = accepted_length_loss(log_q, log_p, valid, threshold)
     assert float(found) == pytest.approx(-total / 5, abs=1e-9)  # one block has nothing to learn
+
+
+def test_both_terms_and_their_gradient_equal_the_loop():
+    """d A_k / d log q_i = A_k where slot i <= k lies below the target, else 0; what ends a prefix has no gradient."""
+    generator = torch.Generator().manual_seed(2)
+    log_q, log_p = -2 * torch.rand(2, 3, 4, generator=generator, dtype=torch.float64)
+    log_q.requires_grad_()
+    valid = torch.arange(4) < torch.tensor([4, 2, 4])[:, None]
+    weight = torch.rand(3, 4, generator=generator, dtype=torch.float64) * valid
+    terms = dblast_terms(log_q, log_p, valid, weight)
+    length = nll = 0.0
+    gradient, q = torch.zeros_like(log_q), log_q.detach()
+    for m in range(3):
+        mass = 1.0
+        for k in range(4):
+            if valid[m, k]:
+                nll -= float(weight[m, k] * q[m, k]) / float(weight.sum())
+                gradient[m, k] -= 0.5 * weight[m, k] / weight.sum()
+            if not valid[m, k] or mass < 0.1:
+                continue
+            mass *= min(1.0, math.exp(float(q[m, k] - log_p[m, k])))
+            length += mass / 3
+            for i in range(k + 1):
+                gradient[m, i] -= mass / 3 * float(q[m, i] < log_p[m, i])
+    assert float(terms.length.detach()) == pytest.approx(-length, abs=1e-9)
+    assert float(terms.nll.detach()) == pytest.approx(nll, abs=1e-9)
+    terms.mixed().backward()
+    torch.testing.assert_close(log_q.grad, gradient, rtol=0, atol=1e-9)
 
 
 def test_text_of_the_target_stands_for_drafts():

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from speccorrect.contract import Corrector
 from speccorrect.grow import grow_chain
+from speccorrect.length_head import LengthHead, save_length_head
 from speccorrect.registry import corrector_spec
 from specmodels.checkpoint import save_drafter
 from specmodels.checkpoint.files import SINGLE, TensorFolder, read_json, write_json, write_tensors
@@ -160,11 +161,21 @@ def fit_local(
 
 
 def save_pair(
-    drafter: DFlash, name: str, head: nn.Module, target: Qwen3Config, folder: Path, *, dtype: torch.dtype
+    drafter: DFlash,
+    name: str,
+    head: nn.Module,
+    target: Qwen3Config,
+    folder: Path,
+    *,
+    dtype: torch.dtype,
+    length_head: LengthHead | None = None,
 ) -> None:
     """Write one folder with the drafter in its public layout and the head of that name in its own beside it."""
     save_drafter(drafter, target, folder, dtype=dtype)
     keys, tensors = corrector_spec(name).save(head)
+    if length_head is not None:
+        more_keys, more_tensors = save_length_head(length_head)
+        keys, tensors = keys | more_keys, tensors | more_tensors
     files = TensorFolder(folder)
     stored = dict(files.read_each(sorted(files.names)))
     config: dict[str, Any] = read_json(folder / "config.json")

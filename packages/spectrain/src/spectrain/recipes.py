@@ -14,7 +14,7 @@ from torch import Tensor
 from spectrain.loop import Loss
 from spectrain.objectives import divergences
 from spectrain.objectives.adaflash import adaflash_terms
-from spectrain.objectives.dblast import accepted_length_loss
+from spectrain.objectives.dblast import dblast_terms
 from spectrain.objectives.dels import local_loss
 from spectrain.objectives.dflash import decay_weights
 from spectrain.objectives.dflash2 import selector_loss
@@ -25,9 +25,6 @@ from spectrain.objectives.lilicorr import BASE_WEIGHTS, lattice_terms, prefixes,
 from spectrain.objectives.weighting import weighted_mean
 from spectrain.objectives.xpress import ROUNDS, xpress_loss
 from spectrain.taught import Taught, base_nll, confidences, offer, offer_truth, score
-
-LIKELIHOOD = 0.5
-"""Weight of the plain likelihood beside DBLAST's accepted length, which alone teaches nothing behind a wrong token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,9 +161,8 @@ def _dblast(taught: Taught, head: Any, moment: Moment) -> Loss:
     log_p_MK = scaled_MKV.log_softmax(dim=-1).gather(-1, taught.label_MK[..., None]).squeeze(-1)
     # greedy text was certain
     log_p_MK = log_p_MK.masked_fill(temperature_M11[..., 0] == 0, 0.0)
-    length = accepted_length_loss(-nll_MK, log_p_MK, taught.trained_MK)
-    nll = weighted_mean(nll_MK, _weights(taught, moment))
-    return Loss(length + LIKELIHOOD * nll, {"length": -length.detach(), "nll": nll.detach()})
+    terms = dblast_terms(-nll_MK, log_p_MK, taught.trained_MK, _weights(taught, moment))
+    return Loss(terms.mixed(), {"length": -terms.length.detach(), "nll": terms.nll.detach()})
 
 
 def _dflash2(taught: Taught, head: Any, moment: Moment) -> Loss:

@@ -1,0 +1,214 @@
+"""Serve prompts of a shifted domain, let the drafter learn from the answers as they come, and foretell useful lengths.
+
+Run from the root of the repository: `python tools/train_tiny/on_policy.py`. It needs spectrain, specrun, spectiny and tqdm.
+First a head of lengths learns beside the embedded drafter as it is, from answers in the trained domains; then both learn
+on-policy from word problems of kinds that no training saw. Weights stay in build/tiny/on-policy/, which a second call
+with --resume goes on with; the report goes into tools/train_tiny/results/.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from family import BUILD, DRAFTER_FOLDER, SEED, SOURCES, TARGET_FOLDER
+from tqdm import tqdm
+
+from speccorrect.correctors.none import NoCorrector
+from speccorrect.length_head import LengthHead
+from specrun import DraftOptions, Engine, Sampling, load_engine
+from spectiny.corpus.documents import documents
+from spectiny.heldout import prompts
+from spectrain.adaflash import adaflash_objective
+from spectrain.checkpoints import load_run
+from spectrain.data import PackedRows, shard_hash
+from spectrain.heads import Pair, save_pair
+from spectrain.loop import Loop, LoopConfig
+from spectrain.objectives.adaflash import CLIP, HARD
+from spectrain.on_policy import OnPolicy, OnPolicyConfig
+from spectrain.optim import GroupedOptimiser, MixedOptimiser, OptimiserConfig, Schedule
+from spectrain.record import write_record
+from spectrain.runs.corpus import Prompt, answer_prompts, read_corpus
+from spectrain.runs.recipe import DataPart
+
+SHIFTED = "math-shifted"
+MEASURED = ("math", "code", "story", SHIFTED)
+PROMPT_SEED = 40_009  # no other prompt of the family comes from it
+ANSWERS = DataPart(prompts="generated", documents=480, held_out=6, max_new_tokens=128)
+DRAFTER = OptimiserConfig(matrix_lr=0.002, other_lr=4e-4, matrix_decay=0.02)
+HEAD = OptimiserConfig(matrix_lr=0.01, other_lr=2e-3)
+HEAD_STEPS = 160
+WIDTH = 64  # of the head's bottleneck: a third of the drafter's
+MARGINS = (1.0, 1.3, 1.6, 2.0)
+ANCHORS, GAMMA = 16, 7.0
+
+
+def fresh(domain: str, count: int) -> list[str]:
+    """Different prompts of a domain that are not held out."""
+    held = {document.prompt for document in prompts(domain)}
+    found = dict.fromkeys(document.prompt for document in documents(domain, PROMPT_SEED, 2 * count))
+    return [prompt for prompt in found if prompt not in held][:count]
+
+
+def measure(engine: Engine, domain: str, count: int) -> dict[str, float]:
+    """Tokens and verified rows of a round on held-out prompts, one after the other: a batch verifies its longest."""
+    tokens = rounds = rows = 0
+    for document in prompts(domain)[:count]:
+        stats = engine.generate(engine.chat_ids(document.prompt), Sampling(max_new_tokens=96)).stats
+        tokens, rounds, rows = (
+            tokens + stats.round_tokens,
+            rounds + stats.rounds,
+            rows + stats.verified_rows,
+        )
+    return {
+        "tokens_per_round": round(tokens / rounds, 4),
+        "rows_per_round": round(rows / rounds, 3),
+        "rounds": rounds,
+    }
+
+
+def compare(folder: Path, count: int) -> dict[str, dict[str, dict[str, float]]]:
+    """What a drafter's folder yields when whole blocks are verified, and under its head of lengths."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for policy in (None, *(f"adaflash={margin:g}" for margin in MARGINS)):
+        engine = load_engine(TARGET_FOLDER, "dflash", draft=folder, options=DraftOptions(policy=policy))
+        found[policy or "whole blocks"] = {domain: measure(engine, domain, count) for domain in MEASURED}
+    return found
+
+
+def bar_of(label: str, steps: int) -> Callable[[int, Mapping[str, float]], None]:
+    """A progress bar for a loop."""
+    bar = tqdm(total=steps, desc=label, mininterval=5.0)
+
+    def show(step: int, values: Mapping[str, float]) -> None:
+        bar.update(step - bar.n)
+        if values:
+            bar.set_postfix({key: f"{value:.3f}" for key, value in values.items()}, refresh=False)
+
+    return show
+
+
+def save(pair: Pair, engine: Engine, folder: Path) -> None:
+    """Write drafter and head of lengths under their public names."""
+    config, head = engine.parts.target.config, pair.head
+    assert isinstance(head, LengthHead), head
+    save_pair(pair.drafter, "none", NoCorrector(), config, folder, dtype=torch.bfloat16, length_head=head)
+
+
+def offline(engine: Engine, pair: Pair, folder: Path, *, resume: bool) -> str:
+    """Train the head alone beside the drafter as it is; returns the hash of the data."""
+    asked = [Prompt(text, domain) for domain in MEASURED[:3] for text in fresh(domain, 180)]
+    if not (folder / "data" / "domains.json").is_file():
+        answer_prompts(engine.plain(), asked, ANSWERS, folder / "data", lambda done, total: None)
+    corpus = read_corpus(folder / "data", ANSWERS, engine.parts.target.config.vocab_size)
+    rows = PackedRows(corpus.train, batch=ANSWERS.rows, row=ANSWERS.row, seed=SEED)
+    Loop(
+        model=pair.head,
+        optimiser=MixedOptimiser([pair.head], HEAD),
+        schedule=Schedule(steps=HEAD_STEPS, warmup=10),
+        config=LoopConfig(seed=SEED, autocast=torch.bfloat16, checkpoint_every=40),
+        folder=folder,
+        batch=rows.batch,
+        objective=adaflash_objective(
+            engine.parts.target, pair, anchors=ANCHORS, gamma=GAMMA, drafter_learns=False
+        ),
+        progress=bar_of("lengths", HEAD_STEPS),
+    ).run(resume=resume)
+    return shard_hash(corpus.train)
+
+
+def on_policy(
+    engine: Engine, pair: Pair, folder: Path, config: OnPolicyConfig, rounds: int, *, resume: bool
+) -> OnPolicy:
+    """Train drafter and head on the engine's answers as they come."""
+    steps = rounds * config.updates
+    ids = [engine.chat_ids(prompt) for prompt in fresh(SHIFTED, rounds * config.prompts)]
+    policy = OnPolicy(engine, pair.drafter, ids, config, folder / "rounds")
+
+    def held_out() -> dict[str, float]:
+        policy.serve()
+        return {SHIFTED: measure(engine, SHIFTED, 12)["tokens_per_round"]}
+
+    Loop(
+        model=pair,
+        optimiser=GroupedOptimiser(
+            [MixedOptimiser([pair.drafter], DRAFTER), MixedOptimiser([pair.head], HEAD)]
+        ),
+        schedule=Schedule(steps=steps, warmup=5, decay=0.5),
+        config=LoopConfig(
+            seed=SEED,
+            autocast=torch.bfloat16,
+            evaluate_every=4 * config.updates,
+            checkpoint_every=config.updates,
+        ),
+        folder=folder,
+        batch=policy.batch,
+        objective=adaflash_objective(engine.parts.target, pair, anchors=ANCHORS, gamma=GAMMA),
+        evaluate=held_out,
+        progress=bar_of("on-policy", steps),
+    ).run(resume=resume)
+    return policy
+
+
+def main() -> None:
+    """Train and report; see the module's docstring."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=16, help="of serving and learning")
+    parser.add_argument("--prompts", type=int, default=32, help="answered in a round")
+    parser.add_argument("--updates", type=int, default=10, help="steps after a round")
+    parser.add_argument("--measured", type=int, default=60, help="held-out prompts of a domain")
+    parser.add_argument("--name", default="on-policy", help="folder under build/tiny/, and of the report")
+    parser.add_argument("--resume", action="store_true")
+    options = parser.parse_args()
+    folder = BUILD / options.name
+    started = time.perf_counter()
+    engine = load_engine(TARGET_FOLDER, "dflash", draft=DRAFTER_FOLDER)
+    trained = load_engine(TARGET_FOLDER, "dflash", draft=DRAFTER_FOLDER).parts.drafter
+    assert trained is not None, "the method drafts"
+    torch.manual_seed(SEED)
+    pair = Pair(trained, LengthHead(trained.config.hidden_size, WIDTH))
+    hashed = offline(engine, pair, folder / "lengths", resume=options.resume)
+    save(pair, engine, folder / "offline")
+
+    trained.requires_grad_(requires_grad=True)
+    config = OnPolicyConfig(
+        prompts=options.prompts,
+        buffer=4,
+        updates=options.updates,
+        row=ANSWERS.row,
+        rows=ANSWERS.rows,
+        max_new_tokens=ANSWERS.max_new_tokens,
+        temperature=1.0,
+        seed=SEED,
+    )
+    policy = on_policy(engine, pair, folder / "rounds", config, options.rounds, resume=options.resume)
+    save(pair, engine, folder / "online")
+    seconds = time.perf_counter() - started
+
+    served = [one._asdict() | {"tokens_per_round": round(one.tokens_per_round, 4)} for one in policy.served()]
+    report: dict[str, Any] = {
+        "drafter": {name: compare(folder / name, options.measured) for name in ("offline", "online")},
+        "served": served,
+    }
+    write_record(
+        Path(__file__).parent / "results" / f"{options.name}.json",
+        seed=SEED,
+        data={"lengths": hashed},
+        sources=SOURCES,
+        on_policy=asdict(config),
+        objective={"hard": HARD, "clip_nats": CLIP, "anchors": ANCHORS, "gamma": GAMMA},
+        optimisers={"drafter": asdict(DRAFTER), "head": asdict(HEAD)},
+        steps={"lengths": HEAD_STEPS, "on_policy": options.rounds * options.updates},
+        updates=load_run(folder / "rounds" / "last.pt").step,
+        training_seconds=round(seconds, 1),
+        **report,
+    )
+    print(json.dumps(report["drafter"], indent=1))
+
+
+if __name__ == "__main__":
+    main()
