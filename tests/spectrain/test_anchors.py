@@ -4,7 +4,9 @@ import math
 
 import pytest
 import torch
+from torch.nn.attention.flex_attention import create_mask
 
+import spectrain.anchors
 from specmodels.dflash import BlockRows, LayerKind, block_mask
 from specmodels.kv import CacheMemory, RowsMemory
 from spectrain.anchors import (
@@ -13,6 +15,7 @@ from spectrain.anchors import (
     draft_rows,
     make_blocks,
     sample_anchors,
+    training_block_mask,
     training_mask,
 )
 from spectrain.data import document_mask, pack
@@ -122,6 +125,38 @@ def test_training_mask_equals_loops(kind, count):
                     other, j = divmod(t - row, size)
                     seen = other == n and abs(j - k) < window and (j <= k or not kind.causal)
                 assert found == seen, (b, q, t)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("count", [4, 40])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_mask_by_blocks_is_the_same_mask(kind, count, seed):
+    """More anchors than places, so blocks overlap and some are not kept."""
+    batch, config = packed(), dflash_config(TARGET)
+    blocks = make_blocks(batch, drawn(batch, count, seed), config)
+    whole = training_mask(kind, blocks, batch.document_BS, batch.position_BS)
+    by_blocks = training_block_mask(kind, blocks, batch.document_BS, batch.position_BS)
+    rows, keys = whole.shape[1:]
+    assert torch.equal(create_mask(by_blocks.mask_mod, 2, 1, rows, keys, device="cpu")[:, 0], whole)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@torch.no_grad()  # torch differentiates this attention on CUDA alone
+@pytest.mark.parametrize("kind", KINDS)
+def test_attention_by_blocks_equals_attention_under_the_whole_mask(kind, monkeypatch):
+    """The drafter's rows, with two query heads per key head."""
+    batch = packed()
+    anchors = drawn(batch, 12)
+    features = torch.randn(*batch.token_BS.shape, 2 * TARGET.hidden_size, dtype=torch.float64)
+    config = dflash_config(TARGET, layers=(kind, KINDS[0]))
+    target = tiny_target(TARGET, dtype=torch.float64)
+    found = []
+    for mask_of in (training_mask, training_block_mask):
+        monkeypatch.setattr(spectrain.anchors, "training_mask", mask_of)
+        drafter = tiny_drafter(TARGET, config, dtype=torch.float64)
+        blocks = make_blocks(batch, anchors, config)
+        found.append(draft_rows(drafter, features, target.embed(blocks.token_BQ), blocks, batch))
+    torch.testing.assert_close(*found, rtol=EXACT, atol=EXACT)
 
 
 def hidden_of(batch, anchors, features, token_change=None):

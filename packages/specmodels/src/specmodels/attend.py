@@ -1,8 +1,13 @@
 """Grouped-query attention: a naive twin and the fast form behind one signature."""
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+if TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import BlockMask
 
 
 def attend_naive(query_BAQH: Tensor, key_BGTH: Tensor, value_BGTH: Tensor, mask_BQT: Tensor | None) -> Tensor:
@@ -30,12 +35,19 @@ def mask_addend(mask_BQT: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.zeros_like(mask_BQT, dtype=dtype).masked_fill_(~mask_BQT, float("-inf"))
 
 
-def attend(query_BAQH: Tensor, key_BGTH: Tensor, value_BGTH: Tensor, mask_BQT: Tensor | None) -> Tensor:
+def attend(
+    query_BAQH: Tensor, key_BGTH: Tensor, value_BGTH: Tensor, mask_BQT: "Tensor | BlockMask | None"
+) -> Tensor:
     """Attention of A query heads over G key heads; `mask_BQT` None means causal and needs as many rows as columns.
 
     The mask is true where a row sees another, or the same as an addend (see `mask_addend`). Every query row must see at
-    least one memory row.
+    least one memory row. A mask by blocks of rows goes to `attend_blocks`.
     """
+    if not isinstance(mask_BQT, Tensor | None):
+        # decoding never needs it, and its import takes as long as that of a small model
+        from specmodels.flex import attend_blocks  # noqa: PLC0415
+
+        return attend_blocks(query_BAQH, key_BGTH, value_BGTH, mask_BQT)
     grouped = query_BAQH.shape[1] != key_BGTH.shape[1]
     mask = None if mask_BQT is None else mask_BQT[:, None]
     return F.scaled_dot_product_attention(

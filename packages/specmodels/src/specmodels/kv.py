@@ -6,19 +6,22 @@ them holds a position or a length: who calls says which rows to write and which 
 
 import copy
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
 
 from specmodels.attend import mask_addend
 
+if TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import BlockMask
+
 
 class Memory(Protocol):
     """What a model's attention needs from its surroundings."""
 
     @property
-    def mask_BQT(self) -> Tensor | None:
+    def mask_BQT(self) -> "Tensor | BlockMask | None":
         """Which memory rows a query row sees, as `attend` takes it; None means causal over the rows themselves."""
 
     def join(self, layer: int, key_BGQH: Tensor, value_BGQH: Tensor) -> tuple[Tensor, Tensor]:
@@ -112,7 +115,7 @@ class ContextMemory:
     """Context rows computed beside the new rows, with gradients: memory rows are `[context; new rows]`."""
 
     context: tuple[tuple[Tensor, Tensor], ...]  # per layer: keys and values [B, G, S, H]
-    mask_BQT: Tensor  # as `attend` takes it
+    mask_BQT: "Tensor | BlockMask"  # as `attend` takes it
 
     def join(self, layer: int, key_BGQH: Tensor, value_BGQH: Tensor) -> tuple[Tensor, Tensor]:
         key, value = self.context[layer]

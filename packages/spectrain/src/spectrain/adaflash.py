@@ -15,7 +15,7 @@ from spectrain.data import Batch
 from spectrain.heads import Pair
 from spectrain.loop import Loss
 from spectrain.objectives.adaflash import CLIP, adaflash_terms, length_loss
-from spectrain.objectives.dflash import accepted, decay_weights
+from spectrain.objectives.dflash import accepted
 from spectrain.taught import Taught, teach
 
 
@@ -47,11 +47,10 @@ def adaflash_objective(
         if not drafter_learns:
             return Loss(length, metrics)
         assert taught.target_MKV is not None, "asked for above"
-        slot_MK = torch.arange(taught.label_MK.shape[1]).expand_as(taught.label_MK)
         terms = adaflash_terms(
             taught.base_MKV.float().log_softmax(dim=-1),
             taught.target_MKV.float().log_softmax(dim=-1),
-            decay_weights(slot_MK, taught.trained_MK, gamma),
+            taught.weights(gamma),
             clip,
         )
         return Loss(terms.mixed() + length, metrics | {"hard": terms.hard.detach(), "clipped": terms.clipped})

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
-from specmodels.dflash import BlockRows, DFlash, DFlashConfig, LayerKind, block_mask
+from specmodels.dflash import BlockRows, DFlash, DFlashConfig, LayerKind, sees
 from specmodels.kv import ContextMemory
 from spectrain.data import Batch
 
@@ -18,6 +19,10 @@ class Anchors(NamedTuple):
 
     place_BN: Tensor  # int64 places in the row, not positions in the document
     kept_BN: Tensor  # bool
+
+    def to(self, device: torch.device) -> "Anchors":
+        """The same places on a device."""
+        return Anchors(*(part.to(device) for part in self))
 
 
 class Blocks(NamedTuple):
@@ -55,7 +60,7 @@ def make_blocks(batch: Batch, anchors: Anchors, config: DFlashConfig) -> Blocks:
     """Lay out one block per anchor; a block that is not kept stands at the row's start and trains nothing."""
     size, (count, row) = config.block_size, batch.token_BS.shape
     blocks = anchors.place_BN.shape[1]
-    offset_K = torch.arange(size)
+    offset_K = torch.arange(size, device=batch.token_BS.device)
     place_BQ = (anchors.place_BN[:, :, None] + offset_K).flatten(1)
     start_BQ = anchors.place_BN.repeat_interleave(size, dim=1)
     token_BQ = torch.full_like(place_BQ, config.mask_token_id)
@@ -75,21 +80,64 @@ def make_blocks(batch: Batch, anchors: Anchors, config: DFlashConfig) -> Blocks:
     )
     rows = BlockRows(
         position_BQ=anchor_BQ + offset_K.repeat(blocks),
-        block_BQ=torch.arange(blocks).repeat_interleave(size).expand(count, -1),
+        block_BQ=torch.arange(blocks, device=offset_K.device).repeat_interleave(size).expand(count, -1),
         anchor_BQ=anchor_BQ,
     )
     label_BQ = batch.token_BS.gather(1, label_place_BQ)
     return Blocks(token_BQ, rows, document_BQ, label_BQ, trained_BQ, slot_BQ)
 
 
+class _Row(NamedTuple):
+    """What the mask asks of a row; context rows have block -1 and no anchor."""
+
+    position: Tensor
+    block: Tensor
+    document: Tensor  # of block rows: the anchor's
+
+
+def _seen(kind: LayerKind, row: _Row, anchor: Tensor, key: _Row) -> Tensor:
+    """The one rule: that of decoding, with the context cut to the anchor's own document. All arguments broadcast."""
+    seen = sees(kind, row.position, row.block, anchor, key.position, key.block)
+    return seen & ((key.block >= 0) | (key.document == row.document))
+
+
+def _rows_and_keys(blocks: Blocks, document_BS: Tensor, position_BS: Tensor) -> tuple[_Row, _Row]:
+    row = _Row(blocks.rows.position_BQ, blocks.rows.block_BQ, blocks.document_BQ)
+    context = _Row(position_BS, torch.full_like(position_BS, -1), document_BS)
+    key = _Row(*(torch.cat(pair, dim=1) for pair in zip(context, row, strict=True)))
+    return row, key
+
+
 def training_mask(kind: LayerKind, blocks: Blocks, document_BS: Tensor, position_BS: Tensor) -> Tensor:
-    """`[B, Q, S + Q]` bool: the decoding rule, with the context cut to the anchor's own document."""
-    position_BT = torch.cat([position_BS, blocks.rows.position_BQ], dim=1)
-    block_BT = torch.cat([torch.full_like(position_BS, -1), blocks.rows.block_BQ], dim=1)
-    mask_BQT = block_mask(kind, blocks.rows, position_BT, block_BT)
-    context = position_BS.shape[1]
-    mask_BQT[:, :, :context] &= blocks.document_BQ[:, :, None] == document_BS[:, None, :]
-    return mask_BQT
+    """`[B, Q, S + Q]` bool: who sees whom, for all pairs."""
+    row, key = _rows_and_keys(blocks, document_BS, position_BS)
+    return _seen(
+        kind,
+        _Row(*(part_BQ[:, :, None] for part_BQ in row)),
+        blocks.rows.anchor_BQ[:, :, None],
+        _Row(*(part_BT[:, None, :] for part_BT in key)),
+    )
+
+
+def training_block_mask(
+    kind: LayerKind, blocks: Blocks, document_BS: Tensor, position_BS: Tensor
+) -> BlockMask:
+    """The same in the form of flex_attention, which computes only where somebody sees something.
+
+    Anchors stand in ascending order, so most of it is empty.
+    """
+    row, key = _rows_and_keys(blocks, document_BS, position_BS)
+    anchor_BQ = blocks.rows.anchor_BQ
+
+    def seen(b: Tensor, h: Tensor, q: Tensor, t: Tensor) -> Tensor:
+        del h
+        one, other = (_Row(*(part[b, place] for part in side)) for side, place in ((row, q), (key, t)))
+        return _seen(kind, one, anchor_BQ[b, q], other)
+
+    count, rows = row.position.shape
+    return create_block_mask(
+        seen, B=count, H=None, Q_LEN=rows, KV_LEN=key.position.shape[1], device=row.position.device
+    )
 
 
 def draft_rows(
@@ -104,9 +152,9 @@ def rows_behind(
 ) -> Tensor:
     """The same given the fused features."""
     config = drafter.config
-    masks = {
-        kind: training_mask(kind, blocks, batch.document_BS, batch.position_BS) for kind in set(config.layers)
-    }
+    # whole masks of many anchors would fill a GPU, and masks by blocks of rows are slow elsewhere
+    mask_of = training_block_mask if block_BQD.is_cuda else training_mask
+    masks = {kind: mask_of(kind, blocks, batch.document_BS, batch.position_BS) for kind in set(config.layers)}
     context = drafter.context_kv(context_BSD, batch.position_BS)
     memories = tuple(ContextMemory(context, masks[kind]) for kind in config.layers)
     return drafter(block_BQD, blocks.rows.position_BQ, memories, block_rows=config.block_size)

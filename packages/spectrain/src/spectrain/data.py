@@ -86,6 +86,10 @@ class Batch(NamedTuple):
     position_BS: Tensor  # int64
     response_BS: Tensor  # bool: the token belongs to a response
 
+    def to(self, device: torch.device) -> "Batch":
+        """The same rows on a device."""
+        return Batch(*(part.to(device) for part in self))
+
 
 def document_mask(document_BS: Tensor) -> Tensor:
     """`[B, S, S]` bool: a row sees itself and earlier rows of its own document. Padding sees padding."""

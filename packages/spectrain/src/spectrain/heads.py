@@ -88,7 +88,7 @@ def head_objective(
             step=numbered.number // accumulation,
             steps=steps,
             gamma=gamma,
-            temperature_M=temperature_D[taught.document_M.clamp_min(0)],
+            temperature_M=temperature_D[taught.document_M.clamp_min(0).cpu()].to(taught.document_M.device),
             cross_entropy=cross_entropy,
         )
         return recipe.loss(taught, pair.head, moment)
@@ -123,9 +123,9 @@ def expected_lengths(
         taught = teach(target, drafter, batch, places, distribution=False)
         prepared = corrector.prepare(taught.block, taught.borrowed, offer(taught, corrector.support))
         proposal = grow_chain(corrector, prepared, taught.block.slots)
-        right_MK = (proposal.tokens_BK == taught.label_MK) & taught.trained_MK
-        counted_M = taught.trained_MK[:, 0].float()
-        domain_M = domain_N[taught.document_M.clamp_min(0)]
+        right_MK = ((proposal.tokens_BK == taught.label_MK) & taught.trained_MK).cpu()
+        counted_M = taught.trained_MK[:, 0].float().cpu()
+        domain_M = domain_N[taught.document_M.clamp_min(0).cpu()]
         total.scatter_add_(0, domain_M, (accepted(right_MK) + 1) * counted_M)
         count.scatter_add_(0, domain_M, counted_M)
     found = {name: float(total[i] / count[i]) for i, name in enumerate(domains) if count[i] > 0}

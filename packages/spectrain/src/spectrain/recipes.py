@@ -16,7 +16,6 @@ from spectrain.objectives import divergences
 from spectrain.objectives.adaflash import adaflash_terms
 from spectrain.objectives.dblast import dblast_terms
 from spectrain.objectives.dels import local_loss
-from spectrain.objectives.dflash import decay_weights
 from spectrain.objectives.dflash2 import selector_loss
 from spectrain.objectives.domino import Curriculum, domino_loss
 from spectrain.objectives.dpace import dpace_loss
@@ -50,8 +49,7 @@ class Recipe:
 
 
 def _weights(taught: Taught, moment: Moment) -> Tensor:
-    slot_MK = torch.arange(taught.label_MK.shape[1]).expand_as(taught.label_MK)
-    return decay_weights(slot_MK, taught.trained_MK, moment.gamma)
+    return taught.weights(moment.gamma)
 
 
 def _target(taught: Taught) -> Tensor:

@@ -20,6 +20,7 @@ from specmodels.kv import RowsMemory
 from specmodels.qwen3 import Qwen3
 from spectrain.anchors import Anchors, make_blocks, rows_behind
 from spectrain.data import Batch, document_mask
+from spectrain.objectives.dflash import decay_weights
 
 P = TypeVar("P", bound=Prepared)
 
@@ -35,6 +36,11 @@ class Taught:
     trained_MK: Tensor  # bool: the response's tokens of the anchor's document, a prefix of the slots
     target_MKV: Tensor | None  # the target's logits of the same tokens; None where no objective asks for them
     document_M: Tensor  # int64: the anchor's document
+
+    def weights(self, gamma: float) -> Tensor:
+        """What every slot counts `[M, K]`: less the further it stands behind the anchor."""
+        slot_K = torch.arange(self.label_MK.shape[1], device=self.label_MK.device)
+        return decay_weights(slot_K.expand_as(self.label_MK), self.trained_MK, gamma)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +85,7 @@ def drafted(target: Qwen3, drafter: DFlash, batch: Batch, anchors: Anchors, *, d
     logits_MKV = None
     if distribution:
         # the row at the anchor foretells the first drafted token, whatever the layout
-        row_BK = (place_BN[..., None] + torch.arange(config.num_drafted)).flatten(1)
+        row_BK = (place_BN[..., None] + torch.arange(config.num_drafted, device=place_BN.device)).flatten(1)
         row_BK = row_BK.clamp_max(batch.token_BS.shape[1] - 1)
         row_BKD = seen.hidden_BQD.gather(1, row_BK[..., None].expand(-1, -1, seen.hidden_BQD.shape[-1]))
         logits_MKV = _by_block(target.logits(row_BKD).detach(), config.num_drafted)
@@ -112,6 +118,8 @@ def teach(
 
     `run` is `drafted` or a compiled form of it.
     """
+    device = target.embedding.device
+    batch, anchors = batch.to(device), anchors.to(device)
     config, place_BN = drafter.config, anchors.place_BN
     assert config.draft_vocab_size is None, "heads are trained over the target's whole vocabulary"
     first = 0 if config.shifted else 1
@@ -140,12 +148,14 @@ def teach(
 
 def teach_text(target: Qwen3, config: DFlashConfig, batch: Batch, anchors: Anchors) -> Taught:
     """Blocks of text alone, for what is trained without target and drafter: all rows and logits are zero."""
+    device = target.embedding.device
+    batch, anchors = batch.to(device), anchors.to(device)
     blocks = make_blocks(batch, anchors, config)
     first = 0 if config.shifted else 1
     label_MR = _by_block(blocks.label_BQ, config.block_size)
     trained_MR = _by_block(blocks.trained_BQ, config.block_size)
     anchor_M = batch.token_BS.gather(1, anchors.place_BN).flatten()
-    zero_1, count = torch.zeros(1), anchor_M.shape[0]
+    zero_1, count = torch.zeros(1, device=device), anchor_M.shape[0]
     label_MK = label_MR[:, first:]
     return Taught(
         block=DraftBlock(

@@ -1,4 +1,4 @@
-"""Who sees whom in a drafter layer: one rule for decoding and for training."""
+"""Who sees whom in a drafter layer: one rule for decoding and for training, for whole masks and for single pairs."""
 
 from dataclasses import dataclass
 
@@ -16,18 +16,30 @@ class BlockRows:
     anchor_BQ: Tensor  # position of that block's anchor
 
 
-def block_mask(kind: LayerKind, queries: BlockRows, key_position_BT: Tensor, key_block_BT: Tensor) -> Tensor:
-    """`[B, Q, T]` bool: a row sees context strictly before its anchor, and the rows of its own block.
+def sees(
+    kind: LayerKind, position: Tensor, block: Tensor, anchor: Tensor, key_position: Tensor, key_block: Tensor
+) -> Tensor:
+    """Whether a row sees a key; all arguments broadcast.
 
-    Strictly before: the anchor has no feature yet when its block is drafted, so training must not show it either.
+    A row sees context strictly before its anchor, and the rows of its own block. Strictly before: the anchor has no feature
+    yet when its block is drafted, so training must not show it either.
     """
-    query = queries.position_BQ[:, :, None]
-    key = key_position_BT[:, None, :]
-    context = (key_block_BT < 0)[:, None, :] & (key < queries.anchor_BQ[:, :, None])
-    block = queries.block_BQ[:, :, None] == key_block_BT[:, None, :]
+    own = block == key_block
     if kind.causal:
-        block = block & (key <= query)
-    seen = context | block
+        own = own & (key_position <= position)
+    seen = ((key_block < 0) & (key_position < anchor)) | own
     if kind.window is None:
         return seen
-    return seen & (query - key < kind.window) & (key - query < kind.window)
+    return seen & (position - key_position < kind.window) & (key_position - position < kind.window)
+
+
+def block_mask(kind: LayerKind, queries: BlockRows, key_position_BT: Tensor, key_block_BT: Tensor) -> Tensor:
+    """`[B, Q, T]` bool: the rule for all pairs."""
+    return sees(
+        kind,
+        queries.position_BQ[:, :, None],
+        queries.block_BQ[:, :, None],
+        queries.anchor_BQ[:, :, None],
+        key_position_BT[:, None, :],
+        key_block_BT[:, None, :],
+    )
