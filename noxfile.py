@@ -27,7 +27,9 @@ PACKAGES = [
     "packages/spectiny",
     "apps/cli",
 ]
-TEST_TOOLS = ["pytest", "pytest-xdist", "hypothesis"]
+TEST_TOOLS = ["pytest", "pytest-xdist", "hypothesis", "openai"]
+# What parts of the command need that are not installed with it.
+EXTRAS = ["serve"]
 # One thread each: on models this small, threads that wait for each other cost far more than they save.
 CPU_ONLY = {
     "CUDA_VISIBLE_DEVICES": "",
@@ -52,6 +54,12 @@ def requirements() -> list[str]:
     ours = {project(package)["name"] for package in PACKAGES}
     declared = {line for package in PACKAGES for line in project(package)["dependencies"]}
     return sorted(line for line in declared if line.partition("=")[0] not in ours)
+
+
+def extras() -> list[str]:
+    """Return what the optional parts of the command need from elsewhere."""
+    declared = project("apps/cli")["optional-dependencies"]
+    return sorted(line for extra in EXTRAS for line in declared[extra])
 
 
 def pip_install(session: nox.Session, *arguments: str) -> None:
@@ -80,14 +88,14 @@ def lint(session: nox.Session) -> None:
 def types(session: nox.Session) -> None:
     """Mypy, strict, over packages and apps."""
     # The sources are read from the checkout, so only what they import is installed.
-    pip_install(session, "mypy", "types-tqdm", *requirements())
+    pip_install(session, "mypy", "types-tqdm", *requirements(), *extras())
     session.run("mypy", *session.posargs)
 
 
 @nox.session
 def test(session: nox.Session) -> None:
     """All packages on the CPU, without network. `nox -s test -- tests/specrun -k tree` runs a part."""
-    install_packages(session, *TEST_TOOLS)
+    install_packages(session, *TEST_TOOLS, *extras())
     session.run(
         "pytest",
         *("-n", "auto", "--maxprocesses", "8", "--dist", "worksteal"),

@@ -25,7 +25,7 @@ ARROWS = {
     "specrun": {"torch", "specmodels", "speccorrect", "tokenizers"},
     "spectrain": {"torch", "numpy", "specmodels", "speccorrect", "specrun", "matplotlib"},
     "spectiny": {"tokenizers"},  # to rebuild its tokenizer; its data need nothing
-    "specrun_cli": {"torch", "specrun", "spectrain", "spectiny", "tqdm"},
+    "specrun_cli": {"torch", "specrun", "spectrain", "spectiny", "tqdm", "starlette", "uvicorn"},
 }
 # The one file or folder of a package that may import a library.
 GATES = {

@@ -104,13 +104,10 @@ def test_wrong_values(refused, family, flags, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            (),
-            "command: got none, expected generate, chat, check, doctor, trace, calibrate, train, models or methods",
-        ),
         (("doctor",), "the following arguments are required: --measure"),
         (("doctor", "--measure", "--method", "ar"), "method: got ar, which drafts nothing"),
         (("doctor", "--measure", "--contexts", "0"), "contexts: got '0', expected lengths from 1"),
+        ((), "command: got none, expected one; specrun --help lists them"),
         (("jump",), "COMMAND: got 'jump', expected one of '?generate'?"),
         (("models", "extra"), "arguments: got extra"),
         (("generate",), "prompt: got none, expected a text, - for standard input, or --prompt-file"),

@@ -107,3 +107,21 @@ def test_the_clock_is_told_every_stage_in_order():
     engine = engine_for("ddtree", small_target(), options=DraftOptions(tree_budget=4))
     list(engine.stream([3], Sampling(max_new_tokens=2), clock=told.append))
     assert told == ["start", "draft", "correct", "grow", "verify", "accept", "commit"]
+
+
+@pytest.mark.parametrize("method", ["ar", "dflash", "ddtree"])
+def test_answers_that_nobody_wants_end_and_the_others_go_on(method):
+    target = small_target()
+    engine, plain = engine_for(method, target), engine_for("ar", target)
+    prompts, sampling = [[1, 2], [3], [4, 5, 6], [7]], Sampling(max_new_tokens=30)
+    gone = set()
+    seen = {place: [] for place in range(4)}
+    for piece in engine.stream_batch(prompts, sampling, batch_size=2, dropped=gone.__contains__):
+        seen[piece.index] += piece.token_ids
+        gone |= {0, 3} if len(seen[0]) > 4 else set()
+    whole = [one.token_ids for one in plain.generate_batch(prompts, sampling)]
+    assert (seen[1], seen[2]) == (whole[1], whole[2])
+    assert 4 < len(seen[0]) < 30
+    assert seen[0] == whole[0][: len(seen[0])]
+    assert seen[3] == [], "dropped before a row was free"
+    assert engine.generate([1, 2], sampling).token_ids == whole[0]

@@ -29,6 +29,10 @@ Draws answers by plain decoding under keyed noise, scores the drafter's blocks a
 the drafter and the noise, the draft temperature that rejection accepts most, and acceptance by depth. The file
 calibration.json beside the drafter's weights is used from then on. It changes drafts, never the text."""
 
+_SERVE = """\
+Serves /v1/chat/completions, /v1/completions and /v1/models on this machine alone unless --host says otherwise. Requests
+that arrive together are decoded together. Needs the extra serve: pip install 'specrun-cli[serve]'."""
+
 _TRACE = """\
 Decodes like `specrun generate`, and writes what every round drafted, what the target thought of it, what was kept and how
 long each stage took. The page is one file without any reference to the network: open it in a browser."""
@@ -89,6 +93,9 @@ def parser() -> "Parser":
     _chat(commands.add_parser("chat", help="talk with a model in the terminal", description=_CHAT))
     _check(commands.add_parser("check", help="show that every method is lossless here", description=_CHECK))
     _doctor(commands.add_parser("doctor", help="measure what rounds cost here", description=_DOCTOR))
+    _serve(
+        commands.add_parser("serve", help="answer over HTTP, as OpenAI's interface does", description=_SERVE)
+    )
     _trace(
         commands.add_parser(
             "trace", help="show a generation round by round, as a page in the browser", description=_TRACE
@@ -155,6 +162,23 @@ def _generate(parser: Parser) -> None:
     add("--input", metavar="FILE", help="JSON lines with a key prompt or messages, see below")
     add("--output", metavar="FILE", help="answers as JSON lines, in the order of the input")
     add("--batch-size", metavar="N", type=_whole, help="prompts at a time (default: 8)")
+
+
+def _serve(parser: Parser) -> None:
+    parser.set_defaults(run=_run_serve)
+    _models(parser)
+    _drafting(parser)
+    add = parser.add_argument_group("server").add_argument
+    add("--host", help="address to listen on (default: 127.0.0.1, this machine alone)")
+    add("--port", metavar="N", type=_whole, help="0 takes any free one (default: 8000)")
+    add("--batch-size", metavar="N", type=_whole, help="answers at a time (default: 8)")
+    add("--queue", metavar="N", type=_whole, help="answers that may wait; more are refused (default: 64)")
+    add(
+        "--max-new-tokens",
+        metavar="N",
+        type=_whole,
+        help="of a request that names no limit, as far as the context reaches (default: 512)",
+    )
 
 
 def _trace(parser: Parser) -> None:
@@ -372,9 +396,7 @@ def _number(text: str) -> float:
 
 
 def _no_command(_: argparse.Namespace) -> NoReturn:
-    raise ValueError(
-        "command: got none, expected generate, chat, check, doctor, trace, calibrate, train, models or methods; see specrun --help"
-    )
+    raise ValueError("command: got none, expected one; specrun --help lists them")
 
 
 def _run_generate(given: argparse.Namespace) -> None:
@@ -397,6 +419,12 @@ def _run_check(given: argparse.Namespace) -> int:
 
 def _run_chat(given: argparse.Namespace) -> None:
     from specrun_cli.chat import run
+
+    run(vars(given))
+
+
+def _run_serve(given: argparse.Namespace) -> None:
+    from specrun_cli.serve import run
 
     run(vars(given))
 

@@ -12,6 +12,7 @@ from specrun_cli import arguments
 WRONG_INPUT = 2
 INTERRUPTED = 130
 READER_GONE = 141
+MOST_LETTERS = 2000
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,5 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _refuse(message: str) -> int:
-    print(f"specrun: {' '.join(message.split())}", file=sys.stderr)
+    line = " ".join(message.split())
+    # a damaged file can put pages of itself into a message
+    print(f"specrun: {line if len(line) <= MOST_LETTERS else line[:MOST_LETTERS] + ' ...'}", file=sys.stderr)
     return WRONG_INPUT

@@ -1,6 +1,6 @@
 """The engine that users hold: models and a method in, text and statistics out."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -166,11 +166,12 @@ class Engine:
         *,
         batch_size: int | None = None,
         numbers: Sequence[int] | None = None,
+        dropped: Callable[[int], bool] | None = None,
     ) -> Iterator[Piece]:
         """Decode many prompts, `batch_size` rows at a time (None: all at once), and give out what every round adds.
 
         Request i draws from stream i of its seed, or `numbers[i]`, so that equal prompts get different answers at
-        temperature above 0.
+        temperature above 0. `dropped` is asked behind every piece, by place, whether an answer is of no use any more.
         """
         if batch_size is not None and batch_size < 1:
             raise ValueError(
@@ -182,7 +183,7 @@ class Engine:
         numbers = range(len(prompts)) if numbers is None else numbers
         requests = [self._request(*each) for each in zip(numbers, prompts, samplings, strict=True)]
         if requests:
-            yield from self._pieces(requests, batch_size or len(requests))
+            yield from self._pieces(requests, batch_size or len(requests), dropped=dropped)
 
     def generate_batch(
         self,
@@ -218,6 +219,7 @@ class Engine:
         batch_size: int,
         clock: Clock = no_clock,
         watch: Watch | None = None,
+        dropped: Callable[[int], bool] | None = None,
     ) -> Iterator[Piece]:
         plan = self.plan_for([request.sampling for request in requests])
         longest = max(len(request.prompt) + request.sampling.max_new_tokens for request in requests)
@@ -234,6 +236,9 @@ class Engine:
                 token_ids=ids,
                 generation=None if request.finish is None else _generation(request),
             )
+            if dropped is not None:
+                for place, one in enumerate(requests):
+                    one.dropped = dropped(place)
             # the caller may have done anything in between; a run whose answers are all complete needs no buffers
             if self._latest is not requests and any(one.finish is None for one in requests):
                 raise ValueError(

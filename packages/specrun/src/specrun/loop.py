@@ -38,6 +38,7 @@ class Request:
     tokens: list[int] = field(default_factory=list)
     stats: Stats = field(default_factory=Stats)
     finish: Finish | None = None
+    dropped: bool = False  # nobody waits for it any more; set from outside, between two rounds
 
 
 def decode(
@@ -54,7 +55,10 @@ def decode(
     lengths = [0] * len(rows)
     state.clear()
     while True:
-        for row in range(len(rows)):
+        for row, held in enumerate(rows):
+            if held is not None and held.dropped:
+                state.retire(row)
+                rows[row] = None
             if rows[row] is None:
                 yield from _admit(state, parts, plan, waiting, rows, row)
                 admitted = rows[row]
@@ -111,6 +115,8 @@ def _admit(
 ) -> Iterator[Request]:
     """Prefill the next request into a free row; requests that end with their first token never occupy it."""
     for request in waiting:
+        if request.dropped:
+            continue
         request.stats.prompt_tokens, request.stats.kept_tokens = len(request.prompt), request.kept
         if request.sampling.max_new_tokens == 0:
             request.finish = "length"
