@@ -266,7 +266,10 @@ def train(setting: Setting, name: str, steps: int, *, resume: bool) -> None:
             optimiser=GroupedOptimiser(parts),
             schedule=schedule,
             config=LoopConfig(
-                seed=SEED, evaluate_every=max(1, run_steps // 2) if rule.backbone else 0, checkpoint_every=50
+                seed=SEED,
+                autocast=torch.bfloat16,
+                evaluate_every=max(1, run_steps // 2) if rule.backbone else 0,
+                checkpoint_every=50,
             ),
             folder=folder,
             batch=numbered(setting.rows.batch),
@@ -305,6 +308,7 @@ def train(setting: Setting, name: str, steps: int, *, resume: bool) -> None:
         row_tokens=ROW,
         anchors=setting.anchors,
         gamma=setting.gamma,
+        autocast="bfloat16",
         cross_entropy=setting.cross_entropy if name in {"dspark", "xpress"} else None,
         seconds=round(seconds, 1),
         last=last_line(folder / "log.jsonl"),
