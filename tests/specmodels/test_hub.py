@@ -152,11 +152,17 @@ def test_what_the_cache_holds_is_found_where_the_hub_looks_for_it(cache):
 
 def test_the_table_is_complete():
     assert {"tiny", "qwen3-4b", "qwen3-8b", "llama3.1-8b"} <= set(KNOWN_MODELS)
+    assert {name for name, model in KNOWN_MODELS.items() if model.diffusion} == {
+        "tiny-llada",
+        "tiny-llada-mini",
+        "llada2.1-mini",
+        "llada2.1-flash",
+    }
     for name, model in KNOWN_MODELS.items():
         assert model.name == name
         assert model.licence
         assert bool(model.repo) != model.embedded
-        assert model.embedded or "dflash" in model.drafters
+        assert model.embedded or model.diffusion or "dflash" in model.drafters
         for drafter in model.drafters.values():
             assert drafter.revision == "main" or len(drafter.revision) == 40
 

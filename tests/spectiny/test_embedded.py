@@ -24,3 +24,13 @@ def test_the_entry_point_is_registered():
     if not points:
         pytest.skip("spectiny is not installed here")
     assert points["tiny"].load() is embedded.tiny
+    if "tiny-llada" not in points:
+        pytest.skip("an older spectiny is installed here")
+    assert points["tiny-llada"].load() is embedded.tiny_llada
+    assert points["tiny-llada-mini"].load() is embedded.tiny_llada_mini
+
+
+def test_the_pair_of_block_diffusion_has_no_drafters():
+    assert embedded.tiny_llada() == (embedded.tiny_llada()[0], {})
+    assert embedded.tiny_llada()[0].name == "llada-tiny"
+    assert embedded.tiny_llada_mini()[0].name == "llada-tiny-mini"

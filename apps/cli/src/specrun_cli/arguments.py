@@ -68,6 +68,9 @@ acceptance_by_depth method model draft device dtype seed temperature
 finish_reason prefill_seconds decode_seconds tokens_per_second stages. The last
 holds seconds by stage, all rounds together.
 
+Block diffusion: the draft streams to standard error and the revised text goes to
+standard output. It is lossless against nothing; see specrun methods.
+
 An option that has no effect beside the others is an error."""
 
 
@@ -151,6 +154,7 @@ def _generate(parser: Parser) -> None:
     _models(parser)
     _sampling(parser)
     _drafting(parser)
+    _diffusion(parser)
     group = parser.add_argument_group("output")
     add = group.add_argument
     add("--no-stream", action="store_true", help="print the text when it is complete")
@@ -333,6 +337,23 @@ def _drafting(parser: Parser) -> None:
         help="how far a tree trusts the target's own noise above temperature 0: 0 not at all, 1 fully"
         " (default: by block size, or as calibrated with the drafter)",
     )
+
+
+def _diffusion(parser: Parser) -> None:
+    group = parser.add_argument_group("block diffusion", "for models that denoise blocks, such as tiny-llada")
+    add = group.add_argument
+    add("--preset", choices=("quality", "speed", "careful"), help="thresholds by name (default: quality)")
+    add("--mask-threshold", metavar="P", type=_number, help="a mask becomes a token surer than this")
+    add("--edit-threshold", metavar="P", type=_number, help="a token becomes another one surer than this")
+    add("--edit-steps", metavar="N", type=_whole, help="passes over a block without masks (default: 16)")
+    add("--reopened", metavar="N", type=_whole, help="last blocks that are edited together (default: 1)")
+    add("--refine-steps", metavar="N", type=_whole, help="passes over the whole draft (default: 8)")
+    add("--refine-threshold", metavar="P", type=_number, help="as --edit-threshold, there (default: 0.9)")
+    add(
+        "--refine-ahead", metavar="N", type=_whole, help="later blocks in sight, there (default: all of them)"
+    )
+    add("--remask", metavar="X", type=_number, help="share of the draft to find again (default: 0)")
+    add("--open-tail", action="store_true", help="let refinement change what lies behind the draft's end")
 
 
 def _calibrate(parser: Parser) -> None:

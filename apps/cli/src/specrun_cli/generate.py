@@ -7,6 +7,8 @@ from typing import Any
 from specrun import Generation, Piece
 from specrun.clock import StageClock
 from specrun_cli.batch import run as batch
+from specrun_cli.denoise import denoises
+from specrun_cli.denoise import run as denoise
 from specrun_cli.opening import MODEL, announce, enough_memory, open_engine, prompt_ids, read_sampling
 from specrun_cli.prompt import read_prompt
 from specrun_cli.report import as_block, as_json
@@ -15,7 +17,9 @@ from specrun_cli.report import as_block, as_json
 def run(given: Mapping[str, Any]) -> None:
     """Check, load, decode, print."""
     with enough_memory():
-        if "input" in given:
+        if denoises(given):
+            denoise(given)
+        elif "input" in given:
             batch(given)
         else:
             _run(given)

@@ -1,9 +1,11 @@
 """`specrun methods`: every method, what it drafts with and which weights there are for it."""
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 from specrun.catalogue import Listed, catalogue
+from specrun.diffusion.methods import DIFFUSION_METHODS
 from specrun.methods import Method, methods
 from specrun_cli.columns import paragraph, table
 
@@ -15,7 +17,8 @@ def run(*, as_json: bool) -> None:
     models = catalogue()
     entries = [_entry(method, models) for method in methods().values()]
     if as_json:
-        print(json.dumps({"methods": entries}))
+        diffusion = [asdict(method) for method in DIFFUSION_METHODS.values()]
+        print(json.dumps({"methods": entries, "diffusion": diffusion}))
         return
     print(
         table(
@@ -39,6 +42,10 @@ def run(*, as_json: bool) -> None:
         papers = "; ".join(dict.fromkeys(entry["paper"] for entry in alike))
         print(", ".join(entry["name"] for entry in alike))
         print(paragraph("", f"{first['title']} ({papers}): {_about(first)}", indent=4))
+    print("\nFor models that denoise blocks, such as tiny-llada; lossless against nothing:")
+    for method in DIFFUSION_METHODS.values():
+        print(method.name)
+        print(paragraph("", f"{method.title} ({method.paper}): {method.summary}", indent=4))
     print("\nPublic checkpoints, by head:")
     for head in dict.fromkeys(entry["head"] for entry in entries if entry["head"]):
         found = [

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from specrun.catalogue import Listed, Offer, catalogue
+from specrun.diffusion.methods import DIFFUSION_METHODS
 from specrun.methods import methods
 from specrun_cli.columns import paragraph, table
 
@@ -16,7 +17,7 @@ def run(*, as_json: bool) -> None:
         return
     print(
         table(
-            ("MODEL", "PARAMETERS", "DOWNLOAD", "ON DISK", "LICENCE"),
+            ("MODEL", "SIZE", "DOWNLOAD", "ON DISK", "LICENCE"),
             [
                 (
                     model.name,
@@ -39,14 +40,16 @@ def run(*, as_json: bool) -> None:
         ]
         if rows:
             print(table(("  METHODS", "DRAFTER", "ON DISK"), rows))
+        elif model.diffusion:
+            print(f"  methods {', '.join(DIFFUSION_METHODS)}")
         else:
             print("  no drafter; method ar alone")
     print()
     print(
         paragraph(
             "",
-            "--model also takes a folder, or owner/name[@revision] of any Qwen3 or Llama model on the Hugging Face hub;"
-            " --draft likewise. Revisions of the models above are pinned; see --json.",
+            "--model also takes a folder, or owner/name[@revision] of any Qwen3, Llama or LLaDA2 model on the Hugging Face hub;"
+            " --draft likewise. Where a revision is pinned, --json shows it.",
             indent=0,
         )
     )
@@ -69,6 +72,7 @@ def _entry(model: Listed) -> dict[str, Any]:
         "licence": model.licence,
         "gated": model.gated,
         "embedded": model.embedded,
+        "diffusion": model.diffusion,
         "folder": _folder(model.weights),
         "drafters": [
             {"head": head, "methods": _methods_of(head), "source": offer.source, "folder": _folder(offer)}

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from specrun import DraftOptions, Engine, Sampling, load_engine, method
+from specrun import DiffusionEngine, DraftOptions, Engine, Sampling, load_engine, method
 from specrun.catalogue import catalogue
 from specrun.embedded import embedded_models
 from specrun.plan import coupling_strength, round_plan
@@ -38,7 +38,7 @@ def open_engine(given: Mapping[str, Any], sampling: Sampling, *, beside: Engine 
         given.get("model", MODEL),
         chosen.name,
         draft=given.get("draft"),
-        device=_device(given.get("device", "auto")),
+        device=device_of(given.get("device", "auto")),
         dtype=given.get("dtype"),
         options=options,
         offline="offline" in given,
@@ -46,7 +46,7 @@ def open_engine(given: Mapping[str, Any], sampling: Sampling, *, beside: Engine 
     )
 
 
-def prompt_ids(engine: Engine, prompt: str, given: Mapping[str, Any]) -> list[int]:
+def prompt_ids(engine: Engine | DiffusionEngine, prompt: str, given: Mapping[str, Any]) -> list[int]:
     """Ids of a prompt, in the model's chat template unless the text was to be continued as it stands."""
     if "no_chat_template" in given:
         return engine.prompt_ids(prompt)
@@ -110,7 +110,8 @@ def refuse_without_effect(given: Mapping[str, Any], sampling: Sampling) -> None:
                 raise ValueError(f"{name}: has no effect with --no-chat-template; leave one of them out")
 
 
-def _device(name: str) -> str:
+def device_of(name: str) -> str:
+    """A device that torch finds; `auto` prefers CUDA."""
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:

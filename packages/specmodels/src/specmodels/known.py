@@ -32,6 +32,7 @@ class KnownModel:
     licence: str
     gated: bool = False  # needs an account that accepted the licence
     embedded: bool = False  # its folders come with a package; who calls `resolve` knows where they are
+    diffusion: bool = False  # denoises blocks; the methods that write token by token are not for it
     drafters: Mapping[str, KnownDrafter] = field(default_factory=dict)
 
 
@@ -102,6 +103,44 @@ _MODELS: Final = (
                 revision="d3af30def9601abdd10810aba220d692f0e803f0",
             ),
         },
+    ),
+    KnownModel(
+        name="tiny-llada",
+        repo="",
+        revision="",
+        parameters="2.5 M",
+        gigabytes=0.005,
+        licence="Apache-2.0",
+        embedded=True,
+        diffusion=True,
+    ),
+    KnownModel(
+        name="tiny-llada-mini",
+        repo="",
+        revision="",
+        parameters="1.6 M",
+        gigabytes=0.003,
+        licence="Apache-2.0",
+        embedded=True,
+        diffusion=True,
+    ),
+    KnownModel(
+        name="llada2.1-mini",
+        repo="inclusionAI/LLaDA2.1-mini",
+        revision="main",
+        parameters="16 B",
+        gigabytes=32.5,
+        licence="Apache-2.0",
+        diffusion=True,
+    ),
+    KnownModel(
+        name="llada2.1-flash",
+        repo="inclusionAI/LLaDA2.1-flash",
+        revision="main",
+        parameters="103 B",
+        gigabytes=205.8,
+        licence="Apache-2.0",
+        diffusion=True,
     ),
 )
 

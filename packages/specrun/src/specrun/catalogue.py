@@ -30,6 +30,7 @@ class Listed:
     licence: str
     gated: bool  # needs an account that accepted the licence
     embedded: bool
+    diffusion: bool  # denoises blocks
     drafters: dict[str, Offer] = field(default_factory=dict)  # by corrector
 
 
@@ -62,6 +63,7 @@ def catalogue() -> list[Listed]:
                 licence=known.licence,
                 gated=known.gated,
                 embedded=known.embedded,
+                diffusion=known.diffusion,
                 drafters=drafters,
             )
         )

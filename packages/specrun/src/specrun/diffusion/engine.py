@@ -82,6 +82,10 @@ class DiffusionEngine:
         """Prompt ids of a conversation, or of one user turn, in the model's own chat template."""
         return self.prompting.chat_ids(messages, system=system, thinking=thinking)
 
+    def prompt_ids(self, prompt: str | Sequence[int]) -> list[int]:
+        """Ids of a text as it stands; ids are taken as they are."""
+        return self.prompting.ids(prompt, self.model.config.vocab_size)
+
     def generate(self, prompt: str | Sequence[int], sampling: Sampling | None = None) -> DiffusionGeneration:
         """Decode one prompt to its end; text is encoded as it stands."""
         for progress in self.stream(prompt, sampling):
@@ -125,7 +129,7 @@ class DiffusionEngine:
     def _canvas(self, prompt: str | Sequence[int], sampling: Sampling) -> Canvas:
         _require_plain(sampling)
         config = self.model.config
-        ids = self.prompting.ids(prompt, config.vocab_size)
+        ids = self.prompt_ids(prompt)
         budget = sampling.max_new_tokens
         if len(ids) + budget > self.context:
             raise ValueError(
