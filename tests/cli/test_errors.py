@@ -104,7 +104,19 @@ def test_wrong_values(refused, family, flags, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("doctor",), "the following arguments are required: --measure"),
+        (("doctor", "--contexts", "8"), "contexts: has no effect without --measure"),
+        (("doctor", "--measure", "--context", "8"), "context: has no effect with --measure"),
+        (("doctor", "--measure", "--batch-size", "2"), "batch-size: has no effect with --measure"),
+        (("doctor", "--context", "0"), "context: got 0, expected at least 1"),
+        (("doctor", "--context", "1000000"), "context: got 1000000 tokens, expected at most"),
+        (("doctor", "--batch-size", "-1"), "batch size: got -1, expected at least 1"),
+        (("doctor", "--model", "qwen3-9b"), "model: got 'qwen3-9b', expected one of tiny, qwen3-4b"),
+        (
+            ("doctor", "--model", "qwen3-8b", "--method", "dels"),
+            "draft: none is known for qwen3-8b and method dels",
+        ),
+        (("doctor", "--dtype", "int8"), "dtype: got 'int8', expected one of"),
+        (("doctor", "--device", "abacus"), "device: got 'abacus', expected auto"),
         (("doctor", "--measure", "--method", "ar"), "method: got ar, which drafts nothing"),
         (("doctor", "--measure", "--contexts", "0"), "contexts: got '0', expected lengths from 1"),
         ((), "command: got none, expected one; specrun --help lists them"),

@@ -44,7 +44,10 @@ measures what that gained on held-out ones. The folder receives the weights, a
 log, the curves, a record of the run and a checkpoint to go on from."""
 
 _DOCTOR = """\
-Times rounds of a method: the drafter, its head, growth, and verification of 1 row up to all. The length policies that
+Says what is here, what is missing for a model and a method, with the command that gets it, and how much memory they take
+before it is taken. Loads no weights and downloads nothing. The exit code is 1 if something is missing or does not fit.
+
+With --measure it times rounds of a method: the drafter, its head, growth, and verification of 1 row up to all. The length policies that
 read costs (dspark, caddtree, measured) take the table from disk; without one they measure for themselves, once."""
 
 _GENERATE_EPILOG = """\
@@ -95,7 +98,11 @@ def parser() -> "Parser":
     )
     _chat(commands.add_parser("chat", help="talk with a model in the terminal", description=_CHAT))
     _check(commands.add_parser("check", help="show that every method is lossless here", description=_CHECK))
-    _doctor(commands.add_parser("doctor", help="measure what rounds cost here", description=_DOCTOR))
+    _doctor(
+        commands.add_parser(
+            "doctor", help="see what is here and what is missing; measure rounds", description=_DOCTOR
+        )
+    )
     _serve(
         commands.add_parser("serve", help="answer over HTTP, as OpenAI's interface does", description=_SERVE)
     )
@@ -228,11 +235,12 @@ def _doctor(parser: Parser) -> None:
     add(
         "--measure",
         action="store_true",
-        required=True,
         help="measure rounds of a method by rows verified and length of context, and keep the table on disk",
     )
     _models(parser)
-    add("--contexts", metavar="N,N", help="lengths to measure at (default: 128,512)")
+    add("--context", metavar="N", type=_whole, help="tokens of prompt and answer to fit (default: 4096)")
+    add("--batch-size", metavar="N", type=_whole, help="requests at a time to fit (default: 1)")
+    add("--contexts", metavar="N,N", help="with --measure: lengths to measure at (default: 128,512)")
     add("--json", action="store_true", help="print one JSON object")
 
 
@@ -426,10 +434,10 @@ def _run_generate(given: argparse.Namespace) -> None:
     run(vars(given))
 
 
-def _run_doctor(given: argparse.Namespace) -> None:
-    from specrun_cli.measure import run
+def _run_doctor(given: argparse.Namespace) -> int:
+    from specrun_cli.doctor import run
 
-    run(vars(given))
+    return run(vars(given))
 
 
 def _run_check(given: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ What needs torch is imported when it is first used: a list of models should not 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from specmodels.hub import cached, resolve
+from specmodels.hub import HubState, cached, hub_state, resolve
 from specmodels.known import KNOWN_MODELS, KnownDrafter, KnownModel, known_drafter, known_model
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ __all__ = [
     "DFlash",
     "DFlashConfig",
     "DrafterCheckpoint",
+    "HubState",
     "KnownDrafter",
     "KnownModel",
     "Llada2",
@@ -49,6 +50,7 @@ __all__ = [
     "StaticKV",
     "cached",
     "conversation",
+    "hub_state",
     "known_drafter",
     "known_model",
     "load_drafter",

@@ -5,6 +5,7 @@ The one file that knows the hub. Downloads resume where they stopped and show a 
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -57,6 +58,22 @@ def cached(repo: str, revision: str) -> Path | None:
     commit = reference.read_text(encoding="ascii").strip() if reference.is_file() else revision
     folder = kept / "snapshots" / commit
     return folder if folder.is_dir() else None
+
+
+@dataclass(frozen=True, slots=True)
+class HubState:
+    """How downloads are set up here."""
+
+    cache: Path  # the folder where they lie
+    offline: bool  # forbidden by the environment
+    login: bool  # a token is stored, as gated models need it; the token itself is nobody's business
+
+
+def hub_state() -> HubState:
+    """What the hub's library finds on this machine; asks nobody."""
+    from huggingface_hub import constants, get_token  # noqa: PLC0415 - see _download
+
+    return HubState(Path(constants.HF_HUB_CACHE), bool(constants.HF_HUB_OFFLINE), get_token() is not None)
 
 
 def _local(folder: Path) -> Path:

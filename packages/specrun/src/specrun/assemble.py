@@ -160,7 +160,7 @@ def _drafter_folder(
             for name, item in embedded.items()
             for corrector, folder in item.drafters.items()
         }
-        return inside.get(str(draft)) or resolve(draft, offline=offline), _known_of(str(draft))
+        return inside.get(str(draft)) or resolve(draft, offline=offline), stated_by(str(draft))
     if str(model) in embedded:
         drafters = embedded[str(model)].drafters
         if method.corrector not in drafters:
@@ -177,7 +177,7 @@ def _drafter_folder(
     return resolve(known.repo, revision=known.revision, offline=offline), known.stated
 
 
-def _known_of(draft: str) -> Mapping[str, Any] | None:
+def stated_by(draft: str) -> Mapping[str, Any] | None:
     """What the files of a known repository leave unsaid, by whichever revision it is named."""
     known = [drafter for model in KNOWN_MODELS.values() for drafter in model.drafters.values()]
     return next((drafter.stated for drafter in known if drafter.repo == draft.partition("@")[0]), None)

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from specmodels import KNOWN_MODELS, cached
+from specmodels import KNOWN_MODELS, HubState, cached, hub_state, known_model
 from specrun.embedded import embedded_models
 from specrun.methods import Method
 
@@ -84,6 +84,27 @@ def default_draft(model: str, method: Method) -> str | None:
         drafter = KNOWN_MODELS[model].drafters.get(family)
         return None if drafter is None else f"{drafter.repo}@{drafter.revision}"
     return embedded_draft(model, method.corrector) if model in embedded_models() else None
+
+
+def offer(source: str) -> Offer:
+    """Whatever --model or --draft takes, and where it is on this disk."""
+    for listed in catalogue():
+        named = {drafter.source: drafter for drafter in listed.drafters.values()} | {
+            listed.name: listed.weights
+        }
+        if source in named:
+            return named[source]
+    if Path(source).expanduser().is_dir():
+        return Offer(source=source, folder=_whole(Path(source).expanduser()))
+    if "/" not in source:
+        known_model(source)
+    repo, _, revision = source.partition("@")
+    return _hub(repo, revision or "main")
+
+
+def downloads() -> HubState:
+    """How the hub is set up on this machine."""
+    return hub_state()
 
 
 def _hub(repo: str, revision: str) -> Offer:

@@ -4,6 +4,7 @@ The one file that knows the safetensors format. Nothing is read before it is ask
 """
 
 import json
+import math
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -37,6 +38,15 @@ class TensorFolder:
     def names(self) -> frozenset[str]:
         """Names of all tensors as they stand in the files."""
         return frozenset(self._file_of)
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers all tensors hold together, from the files' headers."""
+        total = 0
+        for path in sorted(set(self._file_of.values())):
+            with _opened(path) as handle:
+                total += sum(math.prod(handle.get_slice(name).get_shape()) for name in handle.keys())  # noqa: SIM118 - not a dict
+        return total
 
     def read(self, name: str) -> Tensor:
         """One tensor in its stored dtype, on the CPU."""

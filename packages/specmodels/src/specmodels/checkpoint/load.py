@@ -31,16 +31,22 @@ Value = TypeVar("Value")
 _FLOATS = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
 
 
-def load_target(
-    folder: Path, *, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
-) -> Qwen3:
-    """A Qwen3 or Llama target for inference; `dtype` None keeps what the config names."""
+def target_form(folder: Path, *, dtype: torch.dtype | None = None) -> Qwen3:
+    """A target without its weights, on the meta device: every size and no memory."""
     keys = Keys(read_json(folder / "config.json"), str(folder / "config.json"))
     dtype = _dtype(keys, dtype)
     config = qwen3_layout.config_from_keys(keys)
     keys.finish()
     with torch.device("meta"):
-        model = Qwen3(config)
+        return Qwen3(config).to(dtype)
+
+
+def load_target(
+    folder: Path, *, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
+) -> Qwen3:
+    """A Qwen3 or Llama target for inference; `dtype` None keeps what the config names."""
+    model = target_form(folder, dtype=dtype)
+    config, dtype = model.config, model.embedding.dtype
     source = _Source(folder)
     # some tools write the head a second time where it is tied
     if config.tie_embeddings:
@@ -116,15 +122,21 @@ class DrafterCheckpoint:
         return self.drafter
 
 
-def load_drafter(
+def drafter_form(
     folder: Path,
     target: Qwen3Config,
     *,
-    device: torch.device | str = "cpu",
     dtype: torch.dtype | None = None,
     stated: Mapping[str, Any] | None = None,
-) -> DrafterCheckpoint:
-    """A DFlash drafter for a target; `stated` says what a file leaves unsaid, such as `sample_from_anchor`."""
+) -> DFlash:
+    """A drafter without its weights and its head, on the meta device: every size and no memory."""
+    return _drafter_form(folder, target, dtype, stated)[0]
+
+
+def _drafter_form(
+    folder: Path, target: Qwen3Config, dtype: torch.dtype | None, stated: Mapping[str, Any] | None
+) -> tuple[DFlash, Keys, bool]:
+    """Beside the drafter: the keys that are left, and whether the layout was stated."""
     origin = folder / "config.json"
     public = read_json(origin)
     if speculators.applies(public):
@@ -136,7 +148,20 @@ def load_drafter(
     if (folder / "mask_embedding.pt").exists():
         raise ValueError(f"{folder}: mask_embedding.pt: a separate mask row is not supported")
     with torch.device("meta"):
-        model = DFlash(config)
+        return DFlash(config).to(dtype), keys, layout_stated
+
+
+def load_drafter(
+    folder: Path,
+    target: Qwen3Config,
+    *,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype | None = None,
+    stated: Mapping[str, Any] | None = None,
+) -> DrafterCheckpoint:
+    """A DFlash drafter for a target; `stated` says what a file leaves unsaid, such as `sample_from_anchor`."""
+    model, keys, layout_stated = _drafter_form(folder, target, dtype, stated)
+    config, dtype = model.config, next(model.parameters()).dtype
     source = _Source(folder)
     source.drop("t2d")  # the membership mask says nothing that d2t does not
     wanted = dict(model.state_dict())
