@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+from specmodels import KnownDrafter
 from specrun import Engine, Sampling, assemble, load_engine
 
 LIMIT = 12
@@ -145,6 +146,12 @@ def test_a_method_that_cannot_be_leaves_the_old_one(chat, family):
     assert "method: got 'magic', expected one of ar" in outcome.err
     assert "draft: none is known for" in outcome.err
     assert outcome.out == lines(*fresh(family, ["Hello"]))
+
+
+def test_a_note_is_made_once(chat, monkeypatch):
+    known = KnownDrafter(repo="a/b", revision="main", trained_length=20)
+    monkeypatch.setattr("specrun_cli.opening.drafter_known", lambda *a: known)
+    assert chat("Hello", "And then?", "And then?").err.count("specrun: note: ") == 1
 
 
 @pytest.mark.parametrize("rounds", [0, 1, 4])

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from specmodels import KnownDrafter
 from specrun import Engine, Sampling, load_engine
 from specrun_cli import generate as command
 from specrun_cli import main as entry
@@ -180,3 +181,17 @@ def test_an_interrupt_leaves_the_text_as_it_is(generate, monkeypatch, alone):
     assert outcome.out
     assert text.startswith(outcome.out)
     assert outcome.err == ""
+
+
+def test_a_note_where_drafts_agree_too_rarely(generate, monkeypatch, tmp_path):
+    """Once for a generation, once for a whole file; and never for a drafter of which nothing is known."""
+    assert generate("Hello", limit=40).err == ""
+    known = KnownDrafter(repo="a/b", revision="main", tokens_per_round=9.0, trained_length=20)
+    monkeypatch.setattr(opening, "drafter_known", lambda *a: known)
+    err = generate("Hello", limit=40).err
+    assert err.count("specrun: note: ") == 2
+    assert "tokens per round over" in err
+    assert "trained on at most 20" in err
+    (tmp_path / "in.jsonl").write_text('{"prompt": "Hello"}\n' * 3)
+    err = generate("--input", tmp_path / "in.jsonl", "--output", tmp_path / "out.jsonl", limit=40).err
+    assert err.count("specrun: note: ") == 2

@@ -14,7 +14,7 @@ from tqdm import tqdm
 from specrun import Engine, Generation, Stats
 from specrun_cli.journal import Journal
 from specrun_cli.lines import Line, Source, read_sources, understand
-from specrun_cli.opening import MODEL, announce, open_engine, read_sampling
+from specrun_cli.opening import MODEL, advise, announce, open_engine, read_sampling
 
 BATCH_SIZE = 8
 
@@ -29,9 +29,8 @@ def run(given: Mapping[str, Any]) -> None:
             raise ValueError(f"{name.replace('_', '-')}: has no effect with --input; leave one of them out")
     if "output" not in given:
         raise ValueError("output: got none, expected a file for the answers; add --output FILE")
-    size = given.get("batch_size", BATCH_SIZE)
-    if size < 1:
-        raise ValueError(f"batch size: got {size}, expected at least 1")
+    if given.get("batch_size", BATCH_SIZE) < 1:
+        raise ValueError(f"batch size: got {given['batch_size']}, expected at least 1")
     base = read_sampling(given)
     origin = Path(given["input"]).expanduser()
     sources = read_sources(origin)
@@ -54,7 +53,7 @@ def run(given: Mapping[str, Any]) -> None:
     announce(given.get("model", MODEL))
     done = len(sources) - len(skipped) - len(waiting)
     try:
-        total = _decode(engine, waiting, journal, size, done)
+        total = _decode(engine, waiting, journal, given, done)
     except KeyboardInterrupt:
         print("specrun: stopped; the same command goes on from here", file=sys.stderr)
         raise
@@ -71,16 +70,20 @@ def run(given: Mapping[str, Any]) -> None:
 
 
 def _decode(
-    engine: Engine, waiting: list[tuple[Source, Line]], journal: Journal, batch_size: int, done: int
+    engine: Engine,
+    waiting: list[tuple[Source, Line]],
+    journal: Journal,
+    given: Mapping[str, Any],
+    done: int,
 ) -> str:
     """Write every answer as it is finished; return what the whole run came to."""
     total, started = Stats(), time.perf_counter()
-    tokens = 0
+    tokens = longest = 0
     bar = tqdm(total=done + len(waiting), initial=done, unit="line", disable=None)
     pieces = engine.stream_batch(
         [line.prompt for _, line in waiting],
         [line.sampling for _, line in waiting],
-        batch_size=batch_size,
+        batch_size=given.get("batch_size", BATCH_SIZE),
         numbers=[0] * len(waiting),
     )
     for piece in pieces:
@@ -90,9 +93,11 @@ def _decode(
             source, line = waiting[piece.index]
             journal.add(source.number, source.digest, line.labels | _answer(piece.generation))
             total.add(piece.generation.stats)
+            longest = max(longest, len(line.prompt) + piece.generation.stats.tokens)
             bar.update()
     bar.close()
     seconds = time.perf_counter() - started
+    advise(given, engine, total, length=longest)
     return (
         f"{total.tokens} tokens in {seconds:.1f} s, {total.tokens / seconds:.0f} tokens/s,"
         f" {total.tokens_per_round:.2f} tokens per round"

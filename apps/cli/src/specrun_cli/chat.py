@@ -14,7 +14,7 @@ from typing import Any
 from specrun import Engine, Generation, Sampling, Stats
 from specrun.clock import StageClock
 from specrun_cli.columns import paragraph
-from specrun_cli.opening import MODEL, announce, enough_memory, open_engine, prompt_ids, read_sampling
+from specrun_cli.opening import MODEL, advise, announce, enough_memory, open_engine, prompt_ids, read_sampling
 from specrun_cli.prompt import require_text
 from specrun_cli.report import as_block
 
@@ -68,6 +68,7 @@ class Chat:
         self.latest: Generation | None = None
         self.total = Stats()
         self.left = False
+        self._said: set[str] = set()  # advice that was given
         self._commands: dict[str, tuple[str, Callable[[str], None]]] = {
             "/system": ("TEXT  set the system turn; without a text, take it away", self._system),
             "/seed": ("N  another seed, above temperature 0", self._seed),
@@ -125,6 +126,8 @@ class Chat:
         assert self.latest is not None, "the stream ended without a last piece"
         self.latest.stats.stage_seconds.update(clock.seconds())
         self.total.add(self.latest.stats)
+        length = len(ids) + self.latest.stats.tokens
+        advise(self.given, self.engine, self.latest.stats, length=length, known=self._said)
         if "stats" in self.given:
             self._stats("")
 

@@ -9,7 +9,7 @@ from specrun.clock import StageClock
 from specrun_cli.batch import run as batch
 from specrun_cli.denoise import denoises
 from specrun_cli.denoise import run as denoise
-from specrun_cli.opening import MODEL, announce, enough_memory, open_engine, prompt_ids, read_sampling
+from specrun_cli.opening import MODEL, advise, announce, enough_memory, open_engine, prompt_ids, read_sampling
 from specrun_cli.prompt import read_prompt
 from specrun_cli.report import as_block, as_json
 
@@ -42,8 +42,10 @@ def _run(given: Mapping[str, Any]) -> None:
         print()
     elif "json" not in given:
         print(generation.text)
+    stats = generation.stats
+    sys.stdout.flush()
+    advise(given, engine, stats, length=stats.prompt_tokens + stats.tokens)
     if "stats" in given:
-        sys.stdout.flush()
         print(as_block(generation, engine, model=model, draft=given.get("draft")), file=sys.stderr)
     if "json" in given:
         print(as_json(generation, engine, sampling, model=model, draft=given.get("draft")))

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 import torch
 
-from specrun import DiffusionEngine, DraftOptions, Engine, Sampling, load_engine, method
+from specrun import DiffusionEngine, DraftOptions, Engine, Sampling, Stats, load_engine, method
+from specrun.advice import advice, drafter_known
 from specrun.catalogue import catalogue
 from specrun.embedded import embedded_models
 from specrun.plan import coupling_strength, round_plan
@@ -68,6 +69,28 @@ def announce(model: str) -> None:
             " name a real one, as in --model qwen3-8b (see specrun models)",
             file=sys.stderr,
         )
+
+
+def advise(
+    given: Mapping[str, Any], engine: Engine, stats: Stats, *, length: int, known: set[str] | None = None
+) -> None:
+    """Say on standard error what could make drafting better, if anything; `known` is what was said before."""
+    drafter = drafter_known(given.get("model", MODEL), engine.method, given.get("draft"))
+    if drafter is None:
+        return
+    sentences = advice(
+        drafter,
+        stats,
+        length=length,
+        temperature=given.get("temperature", 0.0),
+        thinking=given.get("thinking", False),
+        templated="no_chat_template" not in given,
+    )
+    said = set() if known is None else known
+    for topic, sentence in sentences.items():
+        if topic not in said:
+            print(f"specrun: note: {sentence}", file=sys.stderr)
+    said.update(sentences)
 
 
 @contextmanager

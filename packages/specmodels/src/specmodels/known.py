@@ -18,6 +18,8 @@ class KnownDrafter:
     stated: Mapping[str, Any] = field(
         default_factory=dict
     )  # what its config leaves unsaid; see `load_drafter`
+    tokens_per_round: float | None = None  # as its authors report it, a mean over their benchmarks
+    trained_length: int | None = None  # tokens of the longest sequences that it was trained on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,13 +60,19 @@ _MODELS: Final = (
         licence="Apache-2.0",
         drafters={
             "dflash": KnownDrafter(
-                repo="z-lab/Qwen3-4B-DFlash-b16", revision="b74e3a329c4d963783143b1e970d95b002be72bd"
+                repo="z-lab/Qwen3-4B-DFlash-b16",
+                revision="b74e3a329c4d963783143b1e970d95b002be72bd",
+                trained_length=3072,
             ),
-            "domino": KnownDrafter(repo="Huang2020/Qwen3-4B-Domino-b16", revision="main"),
+            "domino": KnownDrafter(
+                repo="Huang2020/Qwen3-4B-Domino-b16", revision="main", trained_length=3072
+            ),
             "dspark": KnownDrafter(
                 repo="deepseek-ai/dspark_qwen3_4b_block7",
                 revision="3457dff1417cb84927f6098a5fcb7cee85c934b7",
                 stated=_ANCHORED,
+                tokens_per_round=4.73,
+                trained_length=4096,
             ),
         },
     ),
@@ -77,15 +85,22 @@ _MODELS: Final = (
         licence="Apache-2.0",
         drafters={
             "dflash": KnownDrafter(
-                repo="z-lab/Qwen3-8B-DFlash-b16", revision="9b41424b7109f9c5413454f481b09a82b85333f4"
+                repo="z-lab/Qwen3-8B-DFlash-b16",
+                revision="9b41424b7109f9c5413454f481b09a82b85333f4",
+                tokens_per_round=6.49,
+                trained_length=3072,
             ),
             "domino": KnownDrafter(
-                repo="Huang2020/Qwen3-8B-Domino-b16", revision="b2b249e3429fedbcb17c2166d3ac2161a047157b"
+                repo="Huang2020/Qwen3-8B-Domino-b16",
+                revision="b2b249e3429fedbcb17c2166d3ac2161a047157b",
+                trained_length=3072,
             ),
             "dspark": KnownDrafter(
                 repo="deepseek-ai/dspark_qwen3_8b_block7",
                 revision="03326e5043815da1f81b109078b2889737c26017",
                 stated=_ANCHORED,
+                tokens_per_round=4.81,
+                trained_length=4096,
             ),
         },
     ),
