@@ -1,8 +1,8 @@
 """Decode held-out prompts with several methods and tell how many tokens a round of each yields.
 
 Run from the root of the repository: `python tools/train_tiny/evaluate.py dflash domino dominotree`. It needs specrun and
-spectiny. JSON and a table in Markdown come out; the change against the baseline is paired over prompts, and intervals
-are those of a bootstrap over prompts. Without methods, greedy answers of every domain are shown instead.
+spectiny. JSON comes out, which tools/tables.py makes the pages' tables of; the change against the baseline is paired over
+prompts, and intervals are those of a bootstrap over prompts. Without methods, greedy answers are shown instead.
 
 A rule may stand behind a method: `dflash:reject@0.5` accepts by rejection and drafts at temperature 0.5,
 `ddtree:couple@0.25` trusts the target's noise with that strength (0 not at all), `ddtree:couple@fit` as calibrated. Without a
@@ -107,26 +107,6 @@ def cell(counts: Counts, baseline: Counts | None) -> dict[str, Any]:
     return found
 
 
-def table(report: list[dict[str, Any]], names: list[str]) -> str:
-    """One row per method, one column per domain and temperature."""
-    columns = list(dict.fromkeys((row["temperature"], row["domain"]) for row in report))
-    head = ["method", *(f"{domain} T={heat:g}" for heat, domain in columns)]
-    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
-    cells = {(row["method"], row["temperature"], row["domain"]): written(row) for row in report}
-    for name in names:
-        lines.append(f"| {name} | {' | '.join(cells.get((name, *column), '') for column in columns)} |")
-    return "\n".join(lines)
-
-
-def written(row: dict[str, Any]) -> str:
-    """One cell in words."""
-    text = f"{row['tokens_per_round']:.2f}"
-    if "change_percent" in row:
-        low, high = row["change_interval"]
-        text += f" ({row['change_percent']:+.0f} % [{low:.0f}, {high:.0f}])"
-    return text
-
-
 def evaluate(options: argparse.Namespace) -> list[dict[str, Any]]:
     """All cells, the baseline first, so that changes can be told."""
     names = [options.baseline, *(name for name in options.methods if name != options.baseline)]
@@ -142,9 +122,9 @@ def evaluate(options: argparse.Namespace) -> list[dict[str, Any]]:
             for domain in options.domains:
                 started = time.perf_counter()
                 parts[domain] = count(engine, ids[domain], heat, options)
-                seconds = round(time.perf_counter() - started, 1)
+                seconds = time.perf_counter() - started
                 print(
-                    f"{name} T={heat:g} {domain}: {per_round(parts[domain]):.3f} in {seconds} s", flush=True
+                    f"{name} T={heat:g} {domain}: {per_round(parts[domain]):.3f}, {seconds:.0f} s", flush=True
                 )
             parts["all"] = np.concatenate(list(parts.values()))
             for domain, counts in parts.items():
@@ -180,21 +160,18 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=2, help="greedy answers of a domain")
     parser.add_argument("--target", type=Path, default=TARGET_FOLDER)
     parser.add_argument("--drafters", type=Path, default=DATA, help="folder that holds the drafters' folders")
-    parser.add_argument("--out", type=Path, help="name of the JSON file; the table goes beside it")
+    parser.add_argument("--out", type=Path, help="name of the JSON file")
     options = parser.parse_args()
     torch.set_num_threads(1)
     if not options.methods:
         show(options)
         return
     report = evaluate(options)
-    text = table(report, list(dict.fromkeys(row["method"] for row in report)))
-    print(text)
     if options.out is not None:
         settings = {key: str(value) for key, value in vars(options).items()}
         content = {"commit": commit(), "settings": settings, "cells": report}
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-        options.out.with_suffix(".md").write_text(text + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
