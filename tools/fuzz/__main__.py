@@ -46,6 +46,8 @@ def main() -> None:
     parser.add_argument("--record", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
+    head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, check=True, text=True)
+    commit = head.stdout.strip()
     with tempfile.TemporaryDirectory() as name:
         models = Path(name, "models")
         methods = write_models(models)
@@ -55,9 +57,7 @@ def main() -> None:
         found, cases, seconds = run(options, models, methods, Path(name))
     record = {
         "command": " ".join(["python", *sys.orig_argv[1:]]),
-        "commit": subprocess.run(
-            ["git", "rev-parse", "HEAD"], capture_output=True, check=True, text=True
-        ).stdout.strip(),
+        "commit": commit,
         "torch": torch.__version__,
         "first": options.first,
         "cases": cases,
