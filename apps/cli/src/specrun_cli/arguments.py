@@ -33,6 +33,10 @@ _SERVE = """\
 Serves /v1/chat/completions, /v1/completions and /v1/models on this machine alone unless --host says otherwise. Requests
 that arrive together are decoded together. Needs the extra serve: pip install 'specrun-cli[serve]'."""
 
+_EXPORT = """\
+Writes a drafter with its correction head: public is the layout of the head's authors, which SGLang and vLLM load;
+speculators is that of the package of this name, for plain drafters, dspark, dflash2 and xpress."""
+
 _TRACE = """\
 Decodes like `specrun generate`, and writes what every round drafted, what the target thought of it, what was kept and how
 long each stage took. The page is one file without any reference to the network: open it in a browser."""
@@ -109,6 +113,11 @@ def parser() -> "Parser":
     _trace(
         commands.add_parser(
             "trace", help="show a generation round by round, as a page in the browser", description=_TRACE
+        )
+    )
+    _export(
+        commands.add_parser(
+            "export", help="write a drafter in the layout of another engine", description=_EXPORT
         )
     )
     _calibrate(
@@ -190,6 +199,19 @@ def _serve(parser: Parser) -> None:
         type=_whole,
         help="of a request that names no limit, as far as the context reaches (default: 512)",
     )
+
+
+def _export(parser: Parser) -> None:
+    parser.set_defaults(run=_run_export)
+    add = parser.add_argument
+    add("--model", help="the drafter's target: name, folder or owner/name[@revision] (default: tiny)")
+    add("--method", help="the method whose drafter and head are written (default: dflash)")
+    add("--draft", metavar="MODEL", help="drafter (default: the known one of model and method)")
+    add("--layout", choices=("public", "speculators"), help="default: public")
+    add("--dtype", help="of the weights: bfloat16, float16, float32, float64 (default: bfloat16)")
+    add("--verifier", metavar="NAME", help="how the folder names its target (default: as --model)")
+    add("--output", metavar="FOLDER", required=True, help="a folder that is empty or not there yet")
+    add("--offline", action="store_true", help="download nothing")
 
 
 def _trace(parser: Parser) -> None:
@@ -454,6 +476,12 @@ def _run_chat(given: argparse.Namespace) -> None:
 
 def _run_serve(given: argparse.Namespace) -> None:
     from specrun_cli.serve import run
+
+    run(vars(given))
+
+
+def _run_export(given: argparse.Namespace) -> None:
+    from specrun_cli.export import run
 
     run(vars(given))
 

@@ -13,6 +13,9 @@ from torch import Tensor, nn
 T = TypeVar("T")
 Number = TypeVar("Number", int, float)
 
+MOST_SIZE = 2**24
+"""Of any number of a head: no width, rank or id of a model is larger."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadShape:
@@ -56,6 +59,8 @@ class HeadSource:
         # exact types: to isinstance, True is an integer
         if type(value) is not kind:
             raise ValueError(f"config key {key!r}: got {value!r}, expected {kind.__name__}")
+        if isinstance(value, int) and abs(value) > MOST_SIZE:
+            raise ValueError(f"config key {key!r}: got a larger number, expected at most {MOST_SIZE}")
         return value
 
     def take_positive(self, key: str, kind: type[Number]) -> Number:

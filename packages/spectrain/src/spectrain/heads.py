@@ -180,7 +180,9 @@ def save_pair(
     stored = dict(files.read_each(sorted(files.names)))
     config: dict[str, Any] = read_json(folder / "config.json")
     section: Mapping[str, Any] = config["dflash_config"]
-    clash = (stored.keys() & tensors.keys()) | (section.keys() & keys.keys())
+    # both may say the same, as DSpark does of the layout of its slots
+    clash = {key for key in section.keys() & keys.keys() if section[key] != keys[key]}
+    clash |= stored.keys() & tensors.keys()
     assert not clash, f"drafter and head both write {sorted(clash)}"
     cast = {
         key: tensor.to(dtype) if tensor.is_floating_point() else tensor for key, tensor in tensors.items()

@@ -195,14 +195,14 @@ def default_target_layers(target_layers: int, layers: int) -> tuple[int, ...]:
 def _shifted(keys: Keys) -> bool:
     """Whether slot k scores the token after its own position; no tensor tells, so silence is trusted only where it is defined."""
     projector = keys.peek("projector_type")
-    kinds = keys.peek("architectures") or []
+    kinds = str(keys.peek("architectures"))
     needed = {
         "domino": "shift_label",
         "causal_v5": "shift_label",
         "dspark": "sample_from_anchor",
-    }.get(projector or "")
-    if needed is None and any("DSpark" in str(kind) or "Domino" in str(kind) for kind in kinds):
-        needed = "sample_from_anchor" if "DSpark" in str(kinds) else "shift_label"
+    }.get(projector if isinstance(projector, str) else "")
+    if needed is None and ("DSpark" in kinds or "Domino" in kinds):
+        needed = "sample_from_anchor" if "DSpark" in kinds else "shift_label"
     shifted = keys.flag("sample_from_anchor", "shift_label", default=None)
     bonus = keys.flag("dspark_bonus_anchor", default=None)
     if bonus is not None:

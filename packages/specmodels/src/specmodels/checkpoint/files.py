@@ -145,9 +145,9 @@ def _sharded(folder: Path) -> dict[str, Path]:
         raise ValueError(f"{folder / INDEX}: got no weight_map, expected one from tensor names to files")
     shards = sorted(set(listed.values()))
     for shard in shards:
-        if shard in {"", ".", ".."} or set(shard) & set("/\\\0"):
+        if shard in {"", ".", ".."} or set(shard) & set("/\\") or not shard.isprintable() or len(shard) > 200:
             raise ValueError(
-                f"{folder / INDEX}: got the file {shard!r}, expected names of files in that folder; do not use this model"
+                f"{folder / INDEX}: got the file {shard!r:.120}, expected names of files in that folder; do not use this model"
             )
     missing = [shard for shard in shards if not (folder / shard).is_file()]
     if missing:

@@ -1,7 +1,7 @@
 """The format of the package speculators, said in the keys of z-lab's layout.
 
 In: a parsed `config.json`, whose backbone stands in a section of its own. Out: another one, which the layout of z-lab
-reads. Tensors need no such step: their names are the same. It opens no file.
+reads; and back. Tensors of the backbone need no such step: their names are the same. It opens no file.
 """
 
 from collections.abc import Mapping
@@ -21,6 +21,18 @@ _PROJECTORS: Final[Mapping[str, str | None]] = {
     "xpress": None,
 }
 _UNSAID_LAYOUT: Final = "dflash"
+_ARCHITECTURES: Final[Mapping[str, str]] = {
+    "dflash": "DFlashSpeculator",
+    "dflash2": "DFlash2DraftModel",
+    "dspark": "DSparkSpeculator",
+    "xpress": "XPressSpeculator",
+}
+# what stands in the backbone's section; the rest of z-lab's keys is the drafter's own
+_OF_BACKBONE: Final = (
+    "model_type vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim"
+    " hidden_act rms_norm_eps max_position_embeddings attention_bias layer_types sliding_window use_sliding_window"
+    " tie_word_embeddings rope_theta rope_scaling rope_parameters"
+).split()
 # how a server might use the drafter and how the package read it: nothing that the drafter computes
 _ADMINISTRATION: Final = ("speculators_version", "has_no_defaults_at_init")
 
@@ -54,6 +66,56 @@ def to_zlab(
     }
     rest = {name: config[name] for name in ("architectures", "dtype", "torch_dtype") if name in config}
     return _joined(keys, backbone, translated, rest | keys.left())
+
+
+def from_zlab(config: Mapping[str, Any], kind: str, *, verifier: str) -> dict[str, Any]:
+    """The inverse, for a config as `dflash.config_to_json` writes it with the keys of a head of that kind in its section.
+
+    `verifier` names the target, which servers load beside it. Raises ValueError for what the format cannot say.
+    """
+    if kind not in _ARCHITECTURES:
+        raise ValueError(
+            f"layout: the format of speculators has no head {kind}, expected one of {', '.join(_ARCHITECTURES)}"
+        )
+    own = dict(config["dflash_config"])
+    # a head's own name for it says the same once more
+    shifted = bool(own.pop("sample_from_anchor", False))
+    own.pop("projector_type", None)
+    for name in ("input_embedding_scale", "output_multiplier", "final_logit_softcapping"):
+        if name in own:
+            raise ValueError(
+                f"layout: the format of speculators has no {name}, expected a drafter without it"
+            )
+    drafted = config["block_size"] if shifted else config["block_size"] - 1
+    return {
+        "architectures": [_ARCHITECTURES[kind]],
+        KIND: kind,
+        "speculators_version": "0.9.0",
+        "speculators_config": {
+            "algorithm": kind,
+            "default_proposal_method": "greedy",
+            "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": drafted}],
+            "verifier": {"name_or_path": verifier, "architectures": []},
+        },
+        BACKBONE: {name: config[name] for name in _OF_BACKBONE if name in config},
+        "aux_hidden_state_layer_ids": [number + 1 for number in own.pop("target_layer_ids")],
+        "draft_vocab_size": config.get("draft_vocab_size", config["vocab_size"]),
+        "target_hidden_size": config.get("target_hidden_size"),
+        "sample_from_anchor": shifted,
+        "sliding_window_non_causal": _non_causal(config),
+        **own,
+        "dtype": config["dtype"],
+    }
+
+
+def _non_causal(config: Mapping[str, Any]) -> bool:
+    """How sliding layers see their block; full ones see all of it, whatever is said."""
+    kinds, causal = set(config["layer_types"]), config.get("is_causal")
+    if causal and "full_attention" in kinds:
+        raise ValueError(
+            "layout: the format of speculators has no causal full layers, expected layers that see their whole block"
+        )
+    return causal is False and "sliding_attention" in kinds
 
 
 def _backbone(keys: Keys) -> dict[str, Any]:
