@@ -25,7 +25,16 @@ ARROWS = {
     "specrun": {"torch", "specmodels", "speccorrect", "tokenizers"},
     "spectrain": {"torch", "numpy", "specmodels", "speccorrect", "specrun", "matplotlib"},
     "spectiny": {"tokenizers"},  # to rebuild its tokenizer; its data need nothing
-    "specrun_cli": {"torch", "specrun", "spectrain", "spectiny", "tqdm", "starlette", "uvicorn"},
+    "specrun_cli": {
+        "torch",
+        "specrun",
+        "spectrain",
+        "spectiny",
+        "tqdm",
+        "argcomplete",
+        "starlette",
+        "uvicorn",
+    },
 }
 # The one file or folder of a package that may import a library.
 GATES = {

@@ -86,7 +86,8 @@ def parser() -> "Parser":
     root = Parser(
         prog="specrun",
         description="Text from language models, several tokens per pass, exactly as the model alone would write it.",
-        epilog="`specrun COMMAND --help` lists the options of a command.",
+        epilog="`specrun COMMAND --help` lists the options of a command. Completion in bash and zsh:"
+        ' eval "$(register-python-argcomplete specrun)".',
     )
     root.add_argument("--version", action=_Version, nargs=0, help="print versions and stop")
     root.set_defaults(run=_no_command)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from specrun_cli import arguments
+from specrun_cli.completion import complete
 
 WRONG_INPUT = 2
 INTERRUPTED = 130
@@ -18,7 +19,9 @@ MOST_LETTERS = 2000
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command."""
     try:
-        given = arguments.parser().parse_args(argv)
+        parser = arguments.parser()
+        complete(parser)
+        given = parser.parse_args(argv)
         code = given.run(given)
         sys.stdout.flush()
     except KeyboardInterrupt:
