@@ -178,6 +178,14 @@ def test_a_second_turn_follows_in_large_blocks():
     assert model.layers[1].mlp.experts.gate_EUD.grad.abs().sum() > 0
 
 
+def test_the_share_of_second_turns():
+    model = tiny_llada2()
+    batch = rows(shard((22, 7))).lay_out([0], 8)
+    objective = denoising_objective(model, Noise(own_from=8, own_share=0.5))
+    turns = ["own_wrong" in objective(batch, torch.Generator().manual_seed(i)).metrics for i in range(60)]
+    assert 18 < sum(turns) < 42
+
+
 def test_stages_mix_sizes_by_weight():
     stages = BlockStages(((10, {1: 1}), (float("inf"), {4: 3, 64: 1})))
     assert {stages.block(number, 0) for number in range(10)} == {1}

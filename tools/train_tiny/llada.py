@@ -28,11 +28,12 @@ from spectrain.loop import Loop, LoopConfig, Loss
 from spectrain.optim import MixedOptimiser, OptimiserConfig, Schedule
 from spectrain.record import write_record
 
+# which layers they take over, and how their documents are made noisy
 MODELS = {
-    "mini": (LLADA_MINI, (0, 3)),
-    "flash": (LLADA_FLASH, (0, 1, 2, 3)),
-}  # and which layers they take over
-TRAINED, WATCHED = 40_000, 48  # documents
+    "mini": (LLADA_MINI, (0, 3), Noise(own_share=0.5)),
+    "flash": (LLADA_FLASH, (0, 1, 2, 3), Noise(own_share=0.5)),
+}
+TRAINED, WATCHED = 20_000, 48  # documents
 DOCUMENTS = 16  # of a batch
 WHOLE = 1_024  # a block that holds any document
 # blocks grow, then whole documents are mixed in: refinement looks at all of an answer at once
@@ -105,11 +106,10 @@ def main() -> None:
     options = parser.parse_args()
 
     train, valid = corpus(BUILD / "small-problems")
-    config, layers = MODELS[options.what]
+    config, layers, noise = MODELS[options.what]
     model = grown(load_target(TARGET_FOLDER, dtype=torch.float32), config, layers).train()
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(requires_grad=not name.endswith("router.bias"))
-    noise = Noise()
     rows, watch = (
         DenoisingRows(shard, batch=DOCUMENTS, seed=SEED, fill=BLOCK, end_id=IM_END, stages=STAGES)
         for shard in (train, valid)

@@ -31,7 +31,8 @@ class Noise:
     wrong: float = 0.2  # largest share of a document's visible tokens that are replaced
     nothing_known: float = 0.15  # share of blocks that are masked as a whole: how decoding finds them
     kept_weight: float = 0.1  # of visible tokens that are right; masked and wrong ones weigh 1
-    own_from: int = 32  # in blocks of at least this size the model's own guesses are the next input
+    own_from: int = 32  # in blocks of at least this size the model's own guesses may be the next input
+    own_share: float = 1.0  # of those batches, the share in which they are
 
 
 class DenoisingBatch(NamedTuple):
@@ -147,7 +148,8 @@ def denoising_objective(model: Llada2, noise: Noise) -> Callable[[DenoisingBatch
         seen_BS = corrupted(batch, noise, mask_id, generator)
         logits_NV = _answer_logits(model, batch, seen_BS, memory)
         loss, metrics = _loss(logits_NV, batch, seen_BS, mask_id, noise)
-        if batch.block < noise.own_from:
+        turn = float(torch.rand((), generator=generator)) < noise.own_share
+        if batch.block < noise.own_from or not turn:
             return Loss(loss, metrics)
         guessed_BS = own_guesses(batch, seen_BS, logits_NV.detach(), mask_id, generator)
         again, own = _loss(

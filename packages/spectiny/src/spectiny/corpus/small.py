@@ -7,7 +7,7 @@ from itertools import count
 from spectiny.corpus.documents import HELD_OUT_SEED, documents
 from spectiny.document import Document
 
-LARGEST = 30
+LARGEST = 20
 """No number of a small problem, its worked steps included, is above this."""
 
 HELD_OUT = 400
