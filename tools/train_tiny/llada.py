@@ -2,8 +2,9 @@
 
 Run from the root of the repository: `python tools/train_tiny/llada.py mini`, then `flash`. The documents are made from a
 seed; log, record and checkpoints go into build/tiny/llada-.../, and export.py makes the shipped files from them. Like the
-published models, both begin as an autoregressive one: the embedded target, whose layers are taken over and get experts
-that say nothing yet. A run that was stopped goes on with --resume.
+published models, the pair begins as an autoregressive one: two layers of the embedded target are taken over by the smaller
+model and get experts that say nothing yet. The larger one grows from the smaller one, as it is before its learning rate
+falls, by the other two layers, which say nothing at first either. A run that was stopped goes on with --resume.
 """
 
 import argparse
@@ -22,22 +23,30 @@ from specmodels.qwen3 import Qwen3
 from specrun.tokens import Tokenizer
 from spectiny.corpus.small import small_problems
 from spectrain.balance import LoadBalance
+from spectrain.checkpoints import load_run
 from spectrain.data import Shard, read_shard, shard_hash, write_shard
 from spectrain.denoising import BlockStages, DenoisingBatch, DenoisingRows, Noise, denoising_objective
 from spectrain.loop import Loop, LoopConfig, Loss
 from spectrain.optim import MixedOptimiser, OptimiserConfig, Schedule
 from spectrain.record import write_record
 
-# which layers they take over, and how their documents are made noisy
-MODELS = {
-    "mini": (LLADA_MINI, (0, 3), Noise(own_share=0.5)),
-    "flash": (LLADA_FLASH, (0, 1, 2, 3), Noise(own_share=0.5)),
-}
+MODELS = {"mini": LLADA_MINI, "flash": LLADA_FLASH}
+STEPS = {"mini": 1_000, "flash": 300}
+TAKEN = (
+    0,
+    3,
+)  # layers of the target that the smaller model begins with; in the larger one they have the same places
 TRAINED, WATCHED = 20_000, 48  # documents
 DOCUMENTS = 16  # of a batch
 WHOLE = 1_024  # a block that holds any document
 # blocks grow, then whole documents are mixed in: refinement looks at all of an answer at once
-STAGES = BlockStages(((150, {1: 1}), (300, {4: 1}), (550, {BLOCK: 1}), (np.inf, {BLOCK: 0.7, WHOLE: 0.3})))
+MIXED = (np.inf, {BLOCK: 0.7, WHOLE: 0.3})
+STAGES = {
+    "mini": BlockStages(((150, {1: 1}), (300, {4: 1}), (550, {BLOCK: 1}), MIXED)),
+    "flash": BlockStages((MIXED,)),
+}
+NOISE = Noise(own_share=0.5)
+WARMUP = 20  # steps of rising learning rates
 BALANCE = 1e-3  # step of a router's bias
 
 
@@ -97,25 +106,44 @@ def grown(target: Qwen3, config: Llada2Config, layers: tuple[int, ...]) -> Llada
     return model
 
 
+@torch.no_grad()
+def deepened(target: Qwen3, mini: Path, config: Llada2Config) -> Llada2:
+    """A deeper model that computes what the smaller one of a checkpoint computes: its other layers add nothing."""
+    model = grown(target, config, tuple(range(config.num_layers)))
+    parameters = dict(model.named_parameters())
+    for name, tensor in load_run(mini).parameters.items():
+        for ours, layer in enumerate(TAKEN):
+            name = name.replace(f"layers.{ours}.", f"layers.at-{layer}.")
+        parameters[name.replace("at-", "")].copy_(tensor)
+    for layer in set(range(config.num_layers)) - set(TAKEN):
+        for part in ("attention.output.weight", "mlp.shared.down.weight", "mlp.experts.down_EDU"):
+            parameters[f"layers.{layer}.{part}"].zero_()
+    return model
+
+
 def main() -> None:
     """Train; see the module's docstring."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=MODELS)
-    parser.add_argument("--steps", type=int, default=1_200)
+    parser.add_argument("--steps", type=int)
     parser.add_argument("--resume", action="store_true")
     options = parser.parse_args()
+    steps = options.steps or STEPS[options.what]
 
     train, valid = corpus(BUILD / "small-problems")
-    config, layers, noise = MODELS[options.what]
-    model = grown(load_target(TARGET_FOLDER, dtype=torch.float32), config, layers).train()
+    config, stages = MODELS[options.what], STAGES[options.what]
+    target = load_target(TARGET_FOLDER, dtype=torch.float32)
+    trunk = BUILD / "llada-mini" / f"step-{Schedule(steps=STEPS['mini'], warmup=WARMUP).decay_start}.pt"
+    model = grown(target, config, TAKEN) if options.what == "mini" else deepened(target, trunk, config)
+    model.train()
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(requires_grad=not name.endswith("router.bias"))
     rows, watch = (
-        DenoisingRows(shard, batch=DOCUMENTS, seed=SEED, fill=BLOCK, end_id=IM_END, stages=STAGES)
+        DenoisingRows(shard, batch=DOCUMENTS, seed=SEED, fill=BLOCK, end_id=IM_END, stages=stages)
         for shard in (train, valid)
     )
     watched = watch.lay_out(list(range(len(valid))), BLOCK)
-    denoise, balance = denoising_objective(model, noise), LoadBalance(model, rate=BALANCE)
+    denoise, balance = denoising_objective(model, NOISE), LoadBalance(model, rate=BALANCE)
 
     def objective(batch: DenoisingBatch, generator: torch.Generator) -> Loss:
         loss, metrics = denoise(batch, generator)
@@ -129,7 +157,7 @@ def main() -> None:
         return {"valid": float(found.loss), **{f"valid_{k}": float(v) for k, v in found.metrics.items()}}
 
     optimiser = OptimiserConfig(matrix_lr=0.015, other_lr=3e-3, matrix_decay=0.02)
-    schedule = Schedule(steps=options.steps, warmup=20)
+    schedule = Schedule(steps=steps, warmup=WARMUP)
     folder = BUILD / f"llada-{options.what}"
     write_record(
         folder / "record.json",
@@ -137,16 +165,16 @@ def main() -> None:
         data={"train": shard_hash(train), "valid": shard_hash(valid)},
         sources=SOURCES,
         model=asdict(config),
-        layers=layers,
+        layers=TAKEN,
         optimiser=asdict(optimiser),
         schedule=asdict(schedule),
-        noise=asdict(noise),
-        stages=asdict(STAGES),
+        noise=asdict(NOISE),
+        stages=asdict(stages),
         documents=DOCUMENTS,
         balance=BALANCE,
         autocast="bfloat16",
     )
-    with tqdm(total=options.steps, mininterval=10.0) as bar:
+    with tqdm(total=steps, mininterval=10.0) as bar:
 
         def show(step: int, values: Mapping[str, float]) -> None:
             bar.update(step - bar.n)
