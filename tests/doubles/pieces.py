@@ -33,3 +33,11 @@ class Pieces:
 def bytes_and_words(*words: bytes, special: int = 1) -> Pieces:
     """Every single byte, then whole words, then tokens without text."""
     return Pieces([bytes([value]) for value in range(256)] + list(words) + [SPECIAL] * special)
+
+
+PIECES = Pieces(
+    [letter.encode() for letter in "abcdefghijklmnop"]
+    + [b" ", b"the ", b"stop", b"st", b"op", b"ab", b"\xec\x82", b"\xbc", b"\xf0", b"\x9f\x8e", b"\x89"]
+    + [b"\xc3", b"\xa9z", SPECIAL, SPECIAL]
+)
+"""As many tokens as a small target has; the text is broken in many places, as that of a random model is."""

@@ -25,7 +25,7 @@ from doubles.engines import (
     small_drafter,
     small_target,
 )
-from doubles.pieces import SPECIAL, Pieces
+from doubles.pieces import PIECES
 from reference.plain import continuation, cut
 
 BLOCK = 6  # rows of a block of the drafters below, anchor included: a round gives at most as many tokens
@@ -395,28 +395,6 @@ def test_no_tree_grows_deeper_than_the_block():
 
 
 # Text
-
-
-PIECES = Pieces(
-    [letter.encode() for letter in "abcdefghijklmnop"]
-    + [
-        b" ",
-        b"the ",
-        b"stop",
-        b"st",
-        b"op",
-        b"ab",
-        b"\xec\x82",
-        b"\xbc",
-        b"\xf0",
-        b"\x9f\x8e",
-        b"\x89",
-        b"\xc3",
-        b"\xa9z",
-    ]
-    + [SPECIAL, SPECIAL]
-)
-"""As many tokens as the target has; the text is broken in many places, as that of a random model is."""
 
 
 @MAIN

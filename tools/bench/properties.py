@@ -34,7 +34,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from doubles.drafters import mixed, oracle, right_for, wrong  # noqa: E402 - the path above is theirs
 from doubles.engines import ALL_METHODS, engine_for, scripted_engine, small_drafter, small_target  # noqa: E402
-from doubles.pieces import SPECIAL, Pieces  # noqa: E402
+from doubles.pieces import PIECES  # noqa: E402
 from reference.plain import continuation, cut  # noqa: E402
 
 Request = tuple[list[int], Sampling]
@@ -53,11 +53,6 @@ LAYOUTS = {
 }
 RULES = {"oracle": oracle, "wrong": wrong, "mixed": mixed, "right for 2": right_for(2)}
 POLICIES = [name for name in policy_specs() if name != "adaflash" and not length_policy(name).priced]
-PIECES = Pieces(
-    [letter.encode() for letter in "abcdefghijklmnop"]
-    + [b" ", b"the ", b"stop", b"st", b"op", b"ab", b"\xec\x82", b"\xbc", b"\xf0", b"\x9f\x8e", b"\x89"]
-    + [b"\xc3", b"\xa9z", SPECIAL, SPECIAL]
-)
 
 
 @cache
