@@ -73,6 +73,7 @@ for trial in range(20):
             started = time.perf_counter()
             save_run(path, state(step))
             os.write(say, f"{time.perf_counter() - started:.6f}".encode())
+    os.close(say)  # so that a child that dies by itself is noticed
     # how long a save takes, after the first one; the kill falls into one of the next three
     time.sleep(draw.uniform(0, 3) * float(os.read(ready, 8)))
     os.kill(child, signal.SIGKILL)
@@ -90,6 +91,7 @@ def test_a_kill_at_any_moment_leaves_a_whole_checkpoint(tmp_path):
         capture_output=True,
         text=True,
         check=False,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     rows = [line.split() for line in done.stdout.splitlines()]

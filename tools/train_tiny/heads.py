@@ -43,7 +43,7 @@ from spectrain.heads import Pair, expected_lengths, fit_local, head_objective, n
 from spectrain.loop import Loop, LoopConfig
 from spectrain.objectives.dspark import CROSS_ENTROPY
 from spectrain.optim import GroupedOptimiser, MixedOptimiser, OptimiserConfig, Schedule
-from spectrain.recipes import RECIPES, Recipe, recipe
+from spectrain.recipes import Recipe, recipe
 from spectrain.record import write_record
 
 SHAPE = HeadShape(
@@ -326,7 +326,7 @@ def last_line(log: Path) -> dict[str, float]:
 def main() -> None:
     """Train; see the module's docstring."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="+", choices=[*RECIPES, "all"], help="all trains what is shipped")
+    parser.add_argument("names", nargs="+", choices=[*HEADS, "all"], help="all trains what is shipped")
     parser.add_argument("--steps", type=int, default=300, help="the same for every method")
     parser.add_argument(
         "--minutes", type=float, help="instead of --steps: mean time of a method, measured first"

@@ -14,6 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from family import BUILD, DRAFTER_FOLDER, SEED, SOURCES, TARGET_FOLDER
 from tqdm import tqdm
@@ -36,14 +37,16 @@ from spectrain.runs.corpus import Prompt, answer_prompts, read_corpus
 from spectrain.runs.recipe import DataPart
 
 SHIFTED = "math-shifted"
-MEASURED = ("math", "code", "story", SHIFTED)
+TRAINED = ("math", "code", "story")
+MEASURED = ("math", SHIFTED)
 PROMPT_SEED = 40_009  # no other prompt of the family comes from it
-ANSWERS = DataPart(prompts="generated", documents=480, held_out=6, max_new_tokens=128)
+ANSWERS = DataPart(prompts="generated", documents=480, held_out=6, temperatures=(0.0,), max_new_tokens=128)
 DRAFTER = OptimiserConfig(matrix_lr=0.002, other_lr=4e-4, matrix_decay=0.02)
 HEAD = OptimiserConfig(matrix_lr=0.01, other_lr=2e-3)
 HEAD_STEPS = 160
 WIDTH = 64  # of the head's bottleneck: a third of the drafter's
-MARGINS = (1.0, 1.3, 1.6, 2.0)
+MARGINS = (1.3, 2.0, 3.0)
+RESAMPLES = 2_000
 ANCHORS, GAMMA = 16, 7.0
 
 
@@ -54,29 +57,42 @@ def fresh(domain: str, count: int) -> list[str]:
     return [prompt for prompt in found if prompt not in held][:count]
 
 
-def measure(engine: Engine, domain: str, count: int) -> dict[str, float]:
-    """Tokens and verified rows of a round on held-out prompts, one after the other: a batch verifies its longest."""
-    tokens = rounds = rows = 0
+def measure(engine: Engine, domain: str, count: int) -> dict[str, Any]:
+    """Tokens and verified rows of a round on held-out prompts, one after the other: a batch verifies its longest.
+
+    The intervals are those of a bootstrap over prompts, 95 %.
+    """
+    rows = []
     for document in prompts(domain)[:count]:
         stats = engine.generate(engine.chat_ids(document.prompt), Sampling(max_new_tokens=96)).stats
-        tokens, rounds, rows = (
-            tokens + stats.round_tokens,
-            rounds + stats.rounds,
-            rows + stats.verified_rows,
-        )
+        rows.append((stats.round_tokens, stats.rounds, stats.verified_rows))
+    counts = np.array(rows)
+    tokens, rounds, verified = counts.sum(axis=0).tolist()
+    chosen = counts[np.random.default_rng(0).integers(0, count, (RESAMPLES, count))].sum(axis=1)
+    low, high = np.quantile(chosen[:, 0] / chosen[:, 1], [0.025, 0.975])
     return {
         "tokens_per_round": round(tokens / rounds, 4),
-        "rows_per_round": round(rows / rounds, 3),
+        "interval": [round(float(low), 3), round(float(high), 3)],
+        "rows_per_round": round(verified / rounds, 3),
         "rounds": rounds,
+        "prompts": counts[:, :2].tolist(),
     }
 
 
-def compare(folder: Path, count: int) -> dict[str, dict[str, dict[str, float]]]:
-    """What a drafter's folder yields when whole blocks are verified, and under its head of lengths."""
-    found: dict[str, dict[str, dict[str, float]]] = {}
-    for policy in (None, *(f"adaflash={margin:g}" for margin in MARGINS)):
-        engine = load_engine(TARGET_FOLDER, "dflash", draft=folder, options=DraftOptions(policy=policy))
-        found[policy or "whole blocks"] = {domain: measure(engine, domain, count) for domain in MEASURED}
+def compare(folder: Path, count: int) -> dict[str, dict[str, dict[str, Any]]]:
+    """What a drafter's folder yields when whole blocks are verified, and under its head of lengths.
+
+    Every cell is kept beside the weights, so that a stopped measurement goes on.
+    """
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for policy in ("whole blocks", *(f"adaflash={margin:g}" for margin in MARGINS)):
+        path = folder / f"{policy}.json"
+        if not path.is_file():
+            options = DraftOptions(policy=None if policy == "whole blocks" else policy)
+            engine = load_engine(TARGET_FOLDER, "dflash", draft=folder, options=options)
+            cells = {domain: measure(engine, domain, count) for domain in MEASURED}
+            path.write_text(json.dumps(cells), encoding="utf-8")
+        found[policy] = json.loads(path.read_text(encoding="utf-8"))
     return found
 
 
@@ -101,7 +117,7 @@ def save(pair: Pair, engine: Engine, folder: Path) -> None:
 
 def offline(engine: Engine, pair: Pair, folder: Path, *, resume: bool) -> str:
     """Train the head alone beside the drafter as it is; returns the hash of the data."""
-    asked = [Prompt(text, domain) for domain in MEASURED[:3] for text in fresh(domain, 180)]
+    asked = [Prompt(text, domain) for domain in TRAINED for text in fresh(domain, 180)]
     if not (folder / "data" / "domains.json").is_file():
         answer_prompts(engine.plain(), asked, ANSWERS, folder / "data", lambda done, total: None)
     corpus = read_corpus(folder / "data", ANSWERS, engine.parts.target.config.vocab_size)
@@ -131,7 +147,7 @@ def on_policy(
 
     def held_out() -> dict[str, float]:
         policy.serve()
-        return {SHIFTED: measure(engine, SHIFTED, 12)["tokens_per_round"]}
+        return {SHIFTED: float(measure(engine, SHIFTED, 12)["tokens_per_round"])}
 
     Loop(
         model=pair,
@@ -143,7 +159,7 @@ def on_policy(
             seed=SEED,
             autocast=torch.bfloat16,
             evaluate_every=4 * config.updates,
-            checkpoint_every=config.updates,
+            checkpoint_every=config.updates // 2,
         ),
         folder=folder,
         batch=policy.batch,
@@ -157,10 +173,10 @@ def on_policy(
 def main() -> None:
     """Train and report; see the module's docstring."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=16, help="of serving and learning")
+    parser.add_argument("--rounds", type=int, default=6, help="of serving and learning")
     parser.add_argument("--prompts", type=int, default=32, help="answered in a round")
     parser.add_argument("--updates", type=int, default=10, help="steps after a round")
-    parser.add_argument("--measured", type=int, default=60, help="held-out prompts of a domain")
+    parser.add_argument("--measured", type=int, default=24, help="held-out prompts of a domain")
     parser.add_argument("--name", default="on-policy", help="folder under build/tiny/, and of the report")
     parser.add_argument("--resume", action="store_true")
     options = parser.parse_args()
@@ -182,7 +198,8 @@ def main() -> None:
         row=ANSWERS.row,
         rows=ANSWERS.rows,
         max_new_tokens=ANSWERS.max_new_tokens,
-        temperature=1.0,
+        # lengths depend on the temperature, so the head has to learn them at the one that is served
+        temperature=0.0,
         seed=SEED,
     )
     policy = on_policy(engine, pair, folder / "rounds", config, options.rounds, resume=options.resume)

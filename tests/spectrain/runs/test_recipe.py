@@ -1,9 +1,12 @@
 """The recipes that come with the package are read, and what makes no sense together is refused in one line."""
 
+from pathlib import Path
+
 import pytest
 
 from spectrain.runs.recipe import parse_recipe, recipe_text, shipped_recipes
 
+TOOLS = sorted((Path(__file__).parents[3] / "tools").rglob("*.toml"))
 PLAIN = """
 title = "x"
 [target]
@@ -35,6 +38,11 @@ def test_shipped_recipes_are_read(name):
     found = parse_recipe(*reversed(recipe_text(name)))
     assert found.title
     assert (found.optimiser.head is not None) == (found.corrector != "none")
+
+
+@pytest.mark.parametrize("path", TOOLS, ids=lambda path: path.stem)
+def test_recipes_of_the_tools_are_read(path):
+    assert parse_recipe(path.read_text(), path.name).title
 
 
 def test_the_objective_names_the_head():
