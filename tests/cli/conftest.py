@@ -37,12 +37,22 @@ def specrun(capsys):
     return run
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _cache(tmp_path_factory):
+    """What commands measure is kept for the session, and not in the home of whoever runs the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture
 def generate(specrun, family):
-    """`specrun generate` with the random family, 24 new tokens unless said otherwise."""
+    """`specrun generate` with the random family and dflash, 24 new tokens, unless said otherwise."""
 
     def run(*arguments, draft=True, limit=24):
         drafter = ("--draft", family.drafter) if draft else ()
-        return specrun("generate", "--model", family.target, *drafter, "--max-new-tokens", limit, *arguments)
+        method = () if "--method" in arguments else ("--method", "dflash")
+        models = ("--model", family.target, *drafter, *method)
+        return specrun("generate", *models, "--max-new-tokens", limit, *arguments)
 
     return run

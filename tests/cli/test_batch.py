@@ -194,7 +194,8 @@ def test_a_killed_process_goes_on(family, run):
     run(entries)
     expected = run.output.read_bytes()
     run.output.unlink()
-    command = ["generate", "--model", family.target, "--draft", family.drafter, "--batch-size", "3"]
+    command = ["generate", "--model", family.target, "--draft", family.drafter]
+    command += ["--method", "dflash", "--batch-size", "3"]
     command += ["--max-new-tokens", str(LIMIT), "--input", run.source, "--output", run.output]
     with subprocess.Popen(
         [sys.executable, "-m", "specrun_cli", *command], stderr=subprocess.DEVNULL

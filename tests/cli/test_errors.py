@@ -55,6 +55,12 @@ FLAGS = [
     (("--method", "ddtree", "--couple", "2", "--temperature", "1"), "couple: got 2.0, expected 0"),
     (("--couple", "0.5", "--temperature", "1"), "couple: has no effect with method dflash"),
     (("--method", "ddtree", "--accept", "reject"), "accept: method ddtree grows a tree"),
+    (
+        ("--method", "auto", "--tree-budget", "8"),
+        "tree budget: got 8 with method auto, which chooses that itself",
+    ),
+    (("--method", "auto", "--accept", "reject"), "accept: got reject with method auto"),
+    (("--method", "auto", "--policy", "fixed"), "policy: got fixed with method auto"),
     (("--policy", "magic"), "policy: got 'magic', expected one of adaflash, caddtree"),
     (("--policy", "fixed=0"), "policy: got fixed=0, expected a whole number of rows from 1"),
     (("--policy", "adaflash"), "policy: got adaflash, but the drafter carries no head of lengths"),
@@ -97,7 +103,9 @@ def broken(family, tmp_path):
     ("flags", "message"), FLAGS, ids=lambda part: " ".join(part) if isinstance(part, tuple) else ""
 )
 def test_wrong_values(refused, family, flags, message):
-    line = refused("generate", "Hello", "--model", family.target, "--draft", family.drafter, *flags)
+    method = () if "--method" in flags else ("--method", "dflash")
+    models = ("--model", family.target, "--draft", family.drafter, *method)
+    line = refused("generate", "Hello", *models, *flags)
     assert re.match(message, line), line
 
 
@@ -141,7 +149,10 @@ def test_wrong_values(refused, family, flags, message):
             "Qwen/Qwen3-8B@.*not on this machine while offline",
         ),
         (("generate", "a", "--model", "some/model", "--offline"), "some/model@main: not on this machine"),
-        (("generate", "a", "--model", "qwen3-8b", "--tree-budget", "9"), "tree budget: has no effect"),
+        (
+            ("generate", "a", "--model", "qwen3-8b", "--tree-budget", "9"),
+            "tree budget: got 9 with method auto",
+        ),
     ],
     ids=lambda part: " ".join(part) if isinstance(part, tuple) else "",
 )
@@ -151,7 +162,7 @@ def test_wrong_requests(refused, arguments, message):
 
 
 def test_no_drafter_is_known_for_a_folder(refused, family):
-    line = refused("generate", "Hello", "--model", family.target)
+    line = refused("generate", "Hello", "--model", family.target, "--method", "dflash")
     assert re.match("draft: none is known for .*--draft", line), line
 
 
@@ -245,5 +256,5 @@ def _without_template(folder):
 )
 def test_damaged_folders(refused, family, broken, damage, message):
     damage(broken)
-    line = refused("generate", "Hello", "--model", broken, "--draft", family.drafter)
+    line = refused("generate", "Hello", "--model", broken, "--draft", family.drafter, "--method", "dflash")
     assert re.search(message, line), line

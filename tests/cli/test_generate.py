@@ -14,8 +14,8 @@ from specrun_cli import opening
 
 PROMPT = "Once upon a time"
 KEYS = (
-    "text token_ids prompt_tokens tokens rounds tokens_per_round acceptance_by_depth method model draft device dtype"
-    " seed temperature finish_reason prefill_seconds decode_seconds tokens_per_second stages"
+    "text token_ids prompt_tokens tokens rounds tokens_per_round acceptance_by_depth plain_rounds method chosen model"
+    " draft device dtype seed temperature finish_reason prefill_seconds decode_seconds tokens_per_second stages"
 ).split()
 
 

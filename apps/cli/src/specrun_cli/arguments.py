@@ -71,9 +71,10 @@ and so on). Line n draws under the seed plus n - 1. A run that was killed goes o
 when the same command is given again; a bad line is reported and skipped.
 
 JSON keys: text token_ids prompt_tokens tokens rounds tokens_per_round
-acceptance_by_depth method model draft device dtype seed temperature
-finish_reason prefill_seconds decode_seconds tokens_per_second stages. The last
-holds seconds by stage, all rounds together.
+acceptance_by_depth plain_rounds method chosen model draft device dtype seed
+temperature finish_reason prefill_seconds decode_seconds tokens_per_second
+stages. Stages holds seconds by stage, all rounds together; chosen says why auto
+took the method.
 
 Block diffusion: the draft streams to standard error and the revised text goes to
 standard output. It is lossless against nothing; see specrun methods.
@@ -218,7 +219,7 @@ def _export(parser: Parser) -> None:
 def _trace(parser: Parser) -> None:
     parser.set_defaults(run=_run_trace)
     _prompt(parser)
-    _models(parser)
+    _models(parser, method="dflash")
     _sampling(parser)
     _drafting(parser)
     add = parser.add_argument_group("output").add_argument
@@ -238,7 +239,7 @@ def _chat(parser: Parser) -> None:
 
 def _check(parser: Parser) -> None:
     parser.set_defaults(run=_run_check)
-    _models(parser, one_method=False)
+    _models(parser, method=None)
     add = parser.add_argument
     add("--methods", metavar="A,B", help="methods to check (default: all with a drafter on this disk)")
     add("--prompts", metavar="FILE", help="JSON lines with a key prompt (default: eight of our own)")
@@ -260,7 +261,7 @@ def _doctor(parser: Parser) -> None:
         action="store_true",
         help="measure rounds of a method by rows verified and length of context, and keep the table on disk",
     )
-    _models(parser)
+    _models(parser, method="dflash")
     add("--context", metavar="N", type=_whole, help="tokens of prompt and answer to fit (default: 4096)")
     add("--batch-size", metavar="N", type=_whole, help="requests at a time to fit (default: 1)")
     add("--contexts", metavar="N,N", help="with --measure: lengths to measure at (default: 128,512)")
@@ -289,13 +290,13 @@ def _conversation(parser: Parser) -> None:
     )
 
 
-def _models(parser: Parser, *, one_method: bool = True) -> None:
+def _models(parser: Parser, *, method: str | None = "auto, the fastest here") -> None:
     group = parser.add_argument_group("models")
     add = group.add_argument
     add("--model", help="name, folder or owner/name[@revision] (default: tiny; see specrun models)")
     add("--draft", metavar="MODEL", help="drafter, likewise (default: the known one of model and method)")
-    if one_method:
-        add("--method", help="how to draft (default: dflash; see specrun methods)")
+    if method is not None:
+        add("--method", help=f"how to draft: auto, or one of specrun methods (default: {method})")
     add("--device", help="auto, cpu, cuda or cuda:N (default: auto, the first CUDA device if there is one)")
     add(
         "--dtype",

@@ -21,7 +21,7 @@ from specrun.budget import Budget, memory_budget
 from specrun.catalogue import Offer, catalogue, default_draft, downloads, offer
 from specrun_cli.columns import paragraph, table
 from specrun_cli.measure import run as measure
-from specrun_cli.opening import METHOD, MODEL, device_of
+from specrun_cli.opening import DRAFTING, MODEL, device_of
 
 PACKAGES = ("specrun", "torch", "numpy", "safetensors", "tokenizers", "huggingface-hub", "jinja2")
 SPARE = 0.9  # of the free memory: the rest goes to activations and to fragments
@@ -49,7 +49,7 @@ def run(given: Mapping[str, Any]) -> int:
     if "measure" in given:
         measure(given)
         return 0
-    model, chosen = given.get("model", MODEL), method(given.get("method", METHOD))
+    model, chosen = given.get("model", MODEL), method(given.get("method", DRAFTING))
     for name in ("context", "batch_size"):
         if given.get(name, 1) < 1:
             raise ValueError(f"{name.replace('_', ' ')}: got {given[name]}, expected at least 1")

@@ -11,16 +11,15 @@ from specrun.assemble import drafter_folder, target_folder
 from specrun.costs import CostTable
 from specrun.measure import CONTEXTS, known_costs
 from specrun_cli.columns import WIDTH, table
-from specrun_cli.opening import MODEL, open_engine
+from specrun_cli.opening import DRAFTING, MODEL, open_engine
 
-METHOD = "dflash"
 _BAR = 30
 
 
 def run(given: Mapping[str, Any]) -> None:
     """Measure anew, store, print."""
     contexts = _contexts(given.get("contexts"))
-    engine = open_engine({"method": METHOD, **given}, Sampling())
+    engine = open_engine({"method": DRAFTING, **given}, Sampling())
     model, offline = given.get("model", MODEL), "offline" in given
     if engine.method.growth == "plain":
         raise ValueError(

@@ -1,5 +1,6 @@
 """What was given on the command line in, a ready engine and a checked request out; for every command that decodes."""
 
+import logging
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,13 +11,16 @@ import torch
 
 from specrun import DiffusionEngine, DraftOptions, Engine, Sampling, Stats, load_engine, method
 from specrun.advice import advice, drafter_known
+from specrun.auto import AUTO, refuse_options
 from specrun.catalogue import catalogue
 from specrun.embedded import embedded_models
 from specrun.plan import coupling_strength, round_plan
 from specrun.state import law_plan
 
 MODEL = "tiny"
-METHOD = "dflash"
+METHOD = "auto"
+DRAFTING = "dflash"
+"""Where a command looks at drafting itself, so that there has to be some."""
 
 Settings = TypeVar("Settings", Sampling, DraftOptions)
 
@@ -31,20 +35,40 @@ def read_sampling(given: Mapping[str, Any]) -> Sampling:
 def open_engine(given: Mapping[str, Any], sampling: Sampling, *, beside: Engine | None = None) -> Engine:
     """Check all that can be checked without weights, then load; the target comes from another engine if there is one."""
     options = _settings(DraftOptions, given)
-    chosen = method(given.get("method", METHOD))
+    name = given.get("method", METHOD)
     # for their complaints alone, which should come before a download
-    round_plan(chosen, options, law_plan([sampling]), None, None)
-    coupling_strength(chosen, options, 0)
-    return load_engine(
-        given.get("model", MODEL),
-        chosen.name,
-        draft=given.get("draft"),
-        device=device_of(given.get("device", "auto")),
-        dtype=given.get("dtype"),
-        options=options,
-        offline="offline" in given,
-        target=None if beside is None else beside.parts.target,
-    )
+    if name == AUTO:
+        refuse_options(options)
+    else:
+        round_plan(method(name), options, law_plan([sampling]), None, None)
+        coupling_strength(method(name), options, 0)
+    with _notes():
+        return load_engine(
+            given.get("model", MODEL),
+            name,
+            draft=given.get("draft"),
+            device=device_of(given.get("device", "auto")),
+            dtype=given.get("dtype"),
+            options=options,
+            offline="offline" in given,
+            target=None if beside is None else beside.parts.target,
+        )
+
+
+@contextmanager
+def _notes() -> Iterator[None]:
+    """Show what loading has to say, such as why it takes long this once."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("specrun: %(message)s"))
+    logger = logging.getLogger("specrun")
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
 
 
 def prompt_ids(engine: Engine | DiffusionEngine, prompt: str, given: Mapping[str, Any]) -> list[int]:

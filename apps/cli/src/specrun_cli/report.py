@@ -27,7 +27,9 @@ def as_json(
         "rounds": stats.rounds,
         "tokens_per_round": stats.tokens_per_round,
         "acceptance_by_depth": stats.acceptance_by_depth,
+        "plain_rounds": stats.plain_rounds,
         "method": engine.method.name,
+        "chosen": engine.chosen,
         "model": model,
         "draft": draft or default_draft(model, engine.method),
         "device": str(engine.parts.target.embedding.device),
@@ -56,14 +58,23 @@ def as_block(generation: Generation, engine: Engine, *, model: str, draft: str |
             "tokens",
             f"{stats.tokens} after a prompt of {stats.prompt_tokens}{known}, ended by {generation.finish}",
         ),
-        ("rounds", f"{stats.rounds} verification passes over {stats.verified_rows} rows"),
+        (
+            "rounds",
+            f"{stats.rounds} verification passes over {stats.verified_rows} rows{_plain(stats.plain_rounds)}",
+        ),
         ("tokens per round", f"{stats.tokens_per_round:.2f} = {_DEFINITION}"),
         ("acceptance", f"{depths} {_ACCEPTANCE}" if depths else "nothing was drafted"),
         ("prefill", f"{stats.prefill_seconds:.3f} s"),
         ("decode", f"{stats.decode_seconds:.3f} s, {stats.tokens_per_second:.1f} tokens/s"),
         ("ms per round", _per_round(generation)),
     ]
+    if engine.chosen is not None:
+        lines.insert(1, ("chosen by auto", engine.chosen))
     return "\n".join(paragraph(label, text, indent=_LABEL, width=WIDTH) for label, text in lines)
+
+
+def _plain(rounds: int) -> str:
+    return f", {rounds} of them plain decoding" if rounds else ""
 
 
 def _per_round(generation: Generation) -> str:

@@ -10,7 +10,15 @@ from specrun import Engine, Sampling
 from specrun.catalogue import default_draft
 from specrun.text import TextStream
 from specrun.trace import Choice, Trace, TracedRound, trace
-from specrun_cli.opening import MODEL, announce, enough_memory, open_engine, prompt_ids, read_sampling
+from specrun_cli.opening import (
+    DRAFTING,
+    MODEL,
+    announce,
+    enough_memory,
+    open_engine,
+    prompt_ids,
+    read_sampling,
+)
 from specrun_cli.prompt import read_prompt
 
 PLACE = "@TRACE@"
@@ -37,7 +45,7 @@ def run(given: Mapping[str, Any]) -> None:
 def _record(given: Mapping[str, Any]) -> dict[str, Any]:
     prompt = read_prompt(given)
     sampling = read_sampling(given)
-    engine = open_engine(given, sampling)
+    engine = open_engine({"method": DRAFTING, **given}, sampling)
     model = given.get("model", MODEL)
     ids = prompt_ids(engine, prompt, given)
     seen = trace(engine, ids, sampling)

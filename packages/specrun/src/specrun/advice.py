@@ -30,8 +30,9 @@ def advice(
 ) -> dict[str, str]:
     """Sentences by what they are about. `length` is that of the longest prompt with its answer."""
     found = {}
-    reported = known.tokens_per_round
-    if reported is not None and stats.rounds >= ENOUGH and stats.tokens_per_round < FAR_BELOW * reported:
+    reported, rounds = known.tokens_per_round, stats.rounds - stats.plain_rounds
+    per_round = (stats.round_tokens - stats.plain_rounds) / max(1, rounds)
+    if reported is not None and rounds >= ENOUGH and per_round < FAR_BELOW * reported:
         causes = [
             *(["thinking is on, and such drafters are trained without"] if thinking else []),
             *([] if templated else ["the chat template is off"]),
@@ -40,7 +41,7 @@ def advice(
             "a target that is not quite the one it was trained for",
         ]
         found["acceptance"] = (
-            f"{stats.tokens_per_round:.1f} tokens per round over {stats.rounds} rounds, where {reported:g} are reported for"
+            f"{per_round:.1f} tokens per round over {rounds} rounds, where {reported:g} are reported for"
             f" {known.repo}; likely causes: {'; '.join(causes)}"
         )
     if known.trained_length is not None and length > known.trained_length:

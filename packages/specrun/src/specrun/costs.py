@@ -68,11 +68,14 @@ class CostTable:
         """Costs of rounds up to `rows` rows of every request; contexts and widths in between by straight lines."""
         key = (context, rows, batch, device)
         if key not in self._read:
-            by_width = [_between(self.contexts, column, context) for column in zip(*self.round, strict=True)]
-            widths = [width * self.batch for width in self.widths]
-            line = [_between(widths, by_width, total) for total in range(1, rows * batch + 1)]
+            line = [self.seconds(context, total) for total in range(1, rows * batch + 1)]
             self._read[key] = Costs(seconds_T=torch.tensor(line, device=device))
         return self._read[key]
+
+    def seconds(self, context: int, total: float) -> float:
+        """Seconds of a round that drafts and verifies `total` rows of all requests together."""
+        by_width = [_between(self.contexts, column, context) for column in zip(*self.round, strict=True)]
+        return _between([width * self.batch for width in self.widths], by_width, total)
 
     def plain_at(self, context: int) -> float:
         """Seconds of a round of plain decoding."""
@@ -83,7 +86,7 @@ def _rows(table: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(map(float, row)) for row in table)
 
 
-def _between(places: Sequence[int], values: Sequence[float], place: int) -> float:
+def _between(places: Sequence[int], values: Sequence[float], place: float) -> float:
     """The value at a place, by the line through its neighbours; outside, the nearest value and no less than that."""
     if place <= places[0] or len(places) == 1:
         return values[0]

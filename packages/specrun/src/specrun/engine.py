@@ -15,6 +15,7 @@ from specmodels.template import ChatTemplate
 from specrun.calibration import Calibration
 from specrun.config import DraftOptions, Sampling
 from specrun.costs import CostTable
+from specrun.fallback import Fallback
 from specrun.loop import SPAN, Finish, Request, decode
 from specrun.methods import Method, method
 from specrun.plan import coupling_strength, round_plan
@@ -63,6 +64,8 @@ class Engine:
         calibration: Calibration | None = None,
         length_head: LengthHead | None = None,
         costs: CostTable | None = None,
+        costs_of: Callable[[int], CostTable] | None = None,
+        fallback: Callable[[], Fallback] | None = None,
     ) -> None:
         if method.growth != "plain" and (drafter is None or corrector is None):
             raise ValueError(
@@ -71,6 +74,9 @@ class Engine:
         self.method, self.tokenizer, self.stop_ids = method, tokenizer, stop_ids
         self.prompting = Prompting(tokenizer, template)
         self.options = _calibrated(options or DraftOptions(), calibration)
+        self.chosen: str | None = None  # why this method, where it was not the user's choice
+        self._costs_of, self._new_fallback = costs_of, fallback
+        self._fallbacks: dict[int, Fallback] = {}  # by batch
         self._state: DecodeState | None = None
         self._latest: list[Request] = []  # whose buffers these are
         drafts = method.growth != "plain"
@@ -224,10 +230,13 @@ class Engine:
         plan = self.plan_for([request.sampling for request in requests])
         longest = max(len(request.prompt) + request.sampling.max_new_tokens for request in requests)
         self._latest = requests  # before the buffers change: an interrupt may come at any point
-        state = self._buffers(min(batch_size, len(requests)), longest, plan, kept=requests[0].kept)
+        batch = min(batch_size, len(requests))
+        state = self._buffers(batch, longest, plan, kept=requests[0].kept)
         places = {id(request): place for place, request in enumerate(requests)}
         given = [0] * len(requests)
-        for request in decode(state, self.parts, plan, requests, clock, watch):
+        for request in decode(
+            state, self._parts_for(batch), plan, requests, clock, watch, self._fallback_for(batch)
+        ):
             place = places[id(request)]
             ids, given[place] = request.tokens[given[place] :], len(request.tokens)
             yield Piece(
@@ -245,6 +254,18 @@ class Engine:
                     "stream: another generation started on this engine before this one ended, expected one at a time;"
                     " take an engine for each"
                 )
+
+    def _parts_for(self, batch: int) -> Parts:
+        """The parts with the costs of this batch, where they can be had."""
+        costs = self.parts.costs
+        if costs is None or self._costs_of is None or costs.batch == batch:
+            return self.parts
+        return replace(self.parts, costs=self._costs_of(batch))
+
+    def _fallback_for(self, batch: int) -> Fallback | None:
+        if self._new_fallback is not None and batch not in self._fallbacks:
+            self._fallbacks[batch] = self._new_fallback()
+        return self._fallbacks.get(batch)
 
     def _request(self, index: int, prompt: str | Sequence[int], sampling: Sampling) -> Request:
         ids = self.prompt_ids(prompt)

@@ -11,11 +11,12 @@ from typing import Literal
 import torch
 
 from specrun.config import Sampling
+from specrun.fallback import Fallback
 from specrun.products import Committed
-from specrun.stages.prefill import prefill
+from specrun.stages.prefill import catch_up, prefill
 from specrun.state import DecodeState
 from specrun.stats import Stats
-from specrun.step import Clock, Parts, RoundPlan, Watch, no_clock, step
+from specrun.step import Clock, Parts, RoundPlan, Watch, no_clock, plain_plan, step
 from specrun.text import TextStream
 
 Finish = Literal["stop", "length"]
@@ -35,6 +36,7 @@ class Request:
     text: TextStream | None = None  # None leaves the answer as ids, and stop texts unseen
     kept: int = 0  # leading rows of the caches that hold this prompt already; below its length
     settled: int = 0  # leading ids, the answer's included, whose rows no later round will write
+    missed: bool = False  # rounds since then were plain, so that the drafter knows nothing of them
     tokens: list[int] = field(default_factory=list)
     stats: Stats = field(default_factory=Stats)
     finish: Finish | None = None
@@ -48,11 +50,16 @@ def decode(
     requests: Iterable[Request],
     clock: Clock = no_clock,
     watch: Watch | None = None,
+    fallback: Fallback | None = None,
 ) -> Iterator[Request]:
-    """Run all requests and yield each one whenever it has new tokens, for the last time with `finish` set."""
+    """Run all requests and yield each one whenever it has new tokens, for the last time with `finish` set.
+
+    With a `fallback` only those rounds draft that it expects to pay.
+    """
     waiting = iter(requests)
     rows: list[Request | None] = [None] * state.length_B.shape[0]
     lengths = [0] * len(rows)
+    alone, alone_plan = Parts(target=parts.target), plain_plan(plan)
     state.clear()
     while True:
         for row, held in enumerate(rows):
@@ -63,26 +70,65 @@ def decode(
                 yield from _admit(state, parts, plan, waiting, rows, row)
                 admitted = rows[row]
                 lengths[row] = 0 if admitted is None else len(admitted.prompt)
+                if fallback is not None and admitted is not None:
+                    fallback.begin()
         running = [row for row, held in enumerate(rows) if held is not None]
         if not running:
             return
         started = time.perf_counter()
         clock("start")
+        drafts = fallback is None or fallback.drafts(lambda: _catching_up(parts, rows, lengths))
+        if drafts:
+            _catch_up(state, parts, rows, lengths)
+        used, round_plan = (parts, plan) if drafts else (alone, alone_plan)
         # idle rows write behind their length too, which is 0
-        furthest = max(lengths) + max(plan.rows, plan.block_size, plan.path) + 1
+        furthest = max(lengths) + max(round_plan.rows, round_plan.block_size, round_plan.path) + 1
         span = min(-(-furthest // SPAN) * SPAN, state.capacity)
-        outcomes = _read(step(state, parts, plan, span=span, clock=clock, watch=watch))
+        outcomes = _read(step(state, used, round_plan, span=span, clock=clock, watch=watch))
         seconds = time.perf_counter() - started
+        if fallback is not None:
+            _note(fallback, parts, [outcomes[row] for row in running], len(rows), span, drafts=drafts)
         for row in running:
             request = rows[row]
             assert request is not None
-            request.settled = lengths[row]
+            # what a plain round leaves behind, the drafter has not seen
+            request.settled = lengths[row] if drafts else request.settled
+            request.missed = request.missed if drafts else True
             lengths[row] += len(outcomes[row].tokens)
-            _take(request, outcomes[row], plan, seconds)
+            _take(request, outcomes[row], round_plan, seconds)
             if request.finish is not None:
                 state.retire(row)
                 rows[row] = None
             yield request
+
+
+def _catching_up(parts: Parts, rows: list[Request | None], lengths: list[int]) -> float:
+    """Seconds that the target would need to read again what the drafter missed, by the costs of its passes."""
+    assert parts.costs is not None, "a fallback goes by costs"
+    return sum(
+        parts.costs.seconds(length, length - request.settled)
+        for request, length in zip(rows, lengths, strict=True)
+        if request is not None and request.missed
+    )
+
+
+def _catch_up(state: DecodeState, parts: Parts, rows: list[Request | None], lengths: list[int]) -> None:
+    for row, request in enumerate(rows):
+        if request is not None and request.missed and parts.drafter is not None:
+            catch_up(state, parts.target, parts.drafter, row, request.settled, lengths[row])
+            request.missed = False
+
+
+def _note(
+    fallback: Fallback, parts: Parts, outcomes: list["_Outcome"], batch: int, span: int, *, drafts: bool
+) -> None:
+    assert parts.costs is not None, "a fallback goes by costs"
+    plain = parts.costs.plain_at(span)
+    if drafts:
+        tokens = sum(len(outcome.tokens) for outcome in outcomes) / len(outcomes)
+        fallback.drafted(tokens, parts.costs.seconds(span, outcomes[0].rows * batch), plain)
+    else:
+        fallback.decoded(plain)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +190,7 @@ def _take(request: Request, outcome: _Outcome, plan: RoundPlan, seconds: float) 
     # a chain says nothing of the slots that were trimmed
     slots = plan.slots if plan.shape is not None else outcome.rows - 1
     request.stats.count_round(kept=kept, accepted=outcome.accepted, slots=slots, rows=outcome.rows)
+    request.stats.plain_rounds += plan.slots == 0
     request.stats.decode_seconds += seconds
 
 

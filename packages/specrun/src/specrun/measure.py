@@ -4,6 +4,7 @@ Rounds are run on a request that is complete: they do all their work and commit 
 at the same context. Widths take turns, so that a slow moment of the machine falls on all of them.
 """
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from specrun.engine import Engine
 from specrun.loop import SPAN
 from specrun.stages.prefill import prefill
 from specrun.state import DecodeState, allocate
-from specrun.step import Parts, RoundPlan, step
+from specrun.step import Parts, RoundPlan, plain_plan, step
 from specrun.store import machine, read, weights, write
 
 CONTEXTS = (128, 512)
@@ -29,6 +30,8 @@ WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 REPEATS = 7
 WARM_UP = 2
 _REST = "rest"
+
+log = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], None]
 """Told how many of how many rounds are done."""
@@ -52,6 +55,7 @@ def measure_costs(
     engine: Engine,
     *,
     contexts: Sequence[int] = CONTEXTS,
+    widths: Sequence[int] = WIDTHS,
     batch: int = 1,
     repeats: int = REPEATS,
     progress: Progress | None = None,
@@ -67,9 +71,9 @@ def measure_costs(
     fitting = tuple(sorted({min(context, room) for context in contexts}))
     if not fitting or fitting[0] < 1:
         raise ValueError(f"contexts: got {list(contexts)}, expected lengths from 1 to {room}")
-    widths = (*(width for width in WIDTHS if width < full.rows), full.rows)
+    widths = (*(width for width in widths if width < full.rows), full.rows)
     drafting = {width: replace(full, policy=_Forced(width)) for width in widths}
-    plain = replace(full, block_size=1, slots=0, shape=None, accept="match", policy=None)
+    plain = plain_plan(full)
     alone = Parts(target=engine.parts.target)
     total, done = len(fitting) * (len(widths) + 1) * (repeats + WARM_UP), 0
     runs: dict[tuple[int, int], list[dict[str, float]]] = {}
@@ -127,6 +131,7 @@ def known_costs(
         held = read("costs", described)
         if held is not None:
             return CostTable.from_json(held)
+    log.info("measuring what rounds of %s cost on this machine, once", engine.method.name)
     table = measure_costs(engine, contexts=contexts, batch=batch, progress=progress)
     write("costs", described, table.as_json())
     return table

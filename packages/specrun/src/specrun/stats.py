@@ -17,6 +17,7 @@ class Stats:
     rounds: int = 0  # verification passes
     round_tokens: int = 0  # kept tokens of those passes
     verified_rows: int = 0  # rows that the target ran in them
+    plain_rounds: int = 0  # of them, those that drafted nothing
     tried: list[int] = field(default_factory=list)  # rounds whose walk reached the token at this depth
     accepted: list[int] = field(default_factory=list)  # of those, rounds in which it was accepted
     prefill_seconds: float = 0.0
@@ -56,7 +57,15 @@ class Stats:
 
     def add(self, other: "Stats") -> None:
         """Sum another request's counters into these."""
-        for name in ("prompt_tokens", "kept_tokens", "tokens", "rounds", "round_tokens", "verified_rows"):
+        for name in (
+            "prompt_tokens",
+            "kept_tokens",
+            "tokens",
+            "rounds",
+            "round_tokens",
+            "verified_rows",
+            "plain_rounds",
+        ):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.prefill_seconds += other.prefill_seconds
         self.decode_seconds += other.decode_seconds

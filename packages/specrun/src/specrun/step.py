@@ -1,7 +1,7 @@
 """One round: draft, correct, grow, verify, accept, commit, composed. Reads and writes nothing but the state."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -69,6 +69,11 @@ class RoundPlan:
     def path(self) -> int:
         """Rows of the longest accepted path."""
         return 1 + self.slots
+
+
+def plain_plan(plan: RoundPlan) -> RoundPlan:
+    """The same batch, decoding one token per pass."""
+    return replace(plan, block_size=1, slots=0, shape=None, accept="match", policy=None)
 
 
 def no_clock(stage: str) -> None:

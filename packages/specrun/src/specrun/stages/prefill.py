@@ -1,4 +1,4 @@
-"""Prompt ids into the caches of one batch row, and the first token out.
+"""Prompt ids into the caches of one batch row, and the first token out; and what a drafter missed since, read again.
 
 Runs in chunks: only the tapped layers' features of a chunk and the last row's logits are ever held.
 """
@@ -33,25 +33,12 @@ def prefill(
     """
     assert kept < prompt.shape[0], "the last id has to be read: the first token is drawn from its row"
     rows = state.row(row)
-    taps = () if drafter is None else drafter.config.target_layers
-    for start in range(kept, prompt.shape[0], CHUNK):
-        chunk_BQ = prompt[None, start : start + CHUNK]
-        positions_BQ = torch.arange(start, start + chunk_BQ.shape[1], device=prompt.device)[None]
-        span = torch.arange(start + chunk_BQ.shape[1], device=prompt.device)
-        memory = CacheMemory(rows.target_kv, positions_BQ, span <= positions_BQ[..., None])
-        output = target(chunk_BQ, positions_BQ, memory, taps)
-        if drafter is not None and rows.draft_kv is not None:
-            context = drafter.context(output.features_BQF)
-            for layer, (key, value) in enumerate(drafter.context_kv(context, positions_BQ)):
-                rows.draft_kv.write(layer, positions_BQ, key, value)
-            rows.features_BPF[:, 0] = output.features_BQF[:, -1]
     length = prompt.shape[0]
     rows.tokens_BT[0, :length] = prompt
     rows.length_B.fill_(length)
-    rows.features_start_B.fill_(length - 1)
-    rows.features_count_B.fill_(1)
+    hidden_BD = _read(rows, target, drafter, prompt, kept)
     history = _history(rows, prompt) if plan.penalties else None
-    shaped = shape_logits(target.logits(output.hidden_BQD[:, -1:]), rows.law, plan, history)
+    shaped = shape_logits(target.logits(hidden_BD[:, None]), rows.law, plan, history)
     depth = torch.zeros_like(rows.length_B)[:, None]
     # the prompt's last row plays the anchor: the token drawn behind it stands at `length`
     keys = Keys(seed_B=rows.seed_B, request_B=rows.request_B, anchor_B=rows.length_B - 1)
@@ -64,6 +51,32 @@ def prefill(
     if plan.penalties:
         rows.output_BV.scatter_(1, first_B1, 1)
     return int(first_B1.item()), bool(rows.done_B.item())
+
+
+@torch.no_grad()
+def catch_up(state: DecodeState, target: Qwen3, drafter: DFlash, row: int, start: int, length: int) -> None:
+    """Read the ids of row `row` from `start` to `length` once more: rounds that did not draft left no features of them."""
+    rows = state.row(row)
+    _read(rows, target, drafter, rows.tokens_BT[0, :length], start)
+
+
+def _read(rows: DecodeState, target: Qwen3, drafter: DFlash | None, ids: Tensor, start: int) -> Tensor:
+    """Ids behind `start` into both caches of one row; the last one's hidden row comes back."""
+    taps = () if drafter is None else drafter.config.target_layers
+    for first in range(start, ids.shape[0], CHUNK):
+        chunk_BQ = ids[None, first : first + CHUNK]
+        positions_BQ = torch.arange(first, first + chunk_BQ.shape[1], device=ids.device)[None]
+        span = torch.arange(first + chunk_BQ.shape[1], device=ids.device)
+        memory = CacheMemory(rows.target_kv, positions_BQ, span <= positions_BQ[..., None])
+        output = target(chunk_BQ, positions_BQ, memory, taps)
+        if drafter is not None and rows.draft_kv is not None:
+            context = drafter.context(output.features_BQF)
+            for layer, (key, value) in enumerate(drafter.context_kv(context, positions_BQ)):
+                rows.draft_kv.write(layer, positions_BQ, key, value)
+            rows.features_BPF[:, 0] = output.features_BQF[:, -1]
+    rows.features_start_B.fill_(ids.shape[0] - 1)
+    rows.features_count_B.fill_(1)
+    return output.hidden_BQD[:, -1]
 
 
 def _history(rows: DecodeState, prompt: Tensor) -> History:
