@@ -29,7 +29,7 @@ PACKAGES = [
 ]
 TEST_TOOLS = ["pytest", "pytest-xdist", "hypothesis", "openai"]
 # What parts of the command need that are not installed with it.
-EXTRAS = ["serve"]
+EXTRAS = ["serve", "convert"]
 # One thread each: on models this small, threads that wait for each other cost far more than they save.
 CPU_ONLY = {
     "CUDA_VISIBLE_DEVICES": "",
@@ -143,7 +143,8 @@ assert "site-packages" in speccorrect.__file__, f"imported from the checkout: {s
 @nox.session
 def parity(session: nox.Session) -> None:
     """Public implementations as oracles: transformers, and dflash and speculators without what they pin."""
-    install_packages(session, "pytest", "hypothesis", "transformers")
+    # accelerate is what transformers reads GGUF files with
+    install_packages(session, "pytest", "hypothesis", "transformers", "accelerate", *extras())
     session.install("--no-compile", "--no-deps", "dflash==0.1.0", "speculators==0.9.0")
     session.run("pytest", "-m", "parity and not gpu and not net", *session.posargs, env=CPU_ONLY)
 

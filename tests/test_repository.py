@@ -27,6 +27,8 @@ ARROWS = {
     "spectiny": {"tokenizers"},  # to rebuild its tokenizer; its data need nothing
     "specrun_cli": {
         "torch",
+        "speccorrect",
+        "specmodels",
         "specrun",
         "spectrain",
         "spectiny",
@@ -34,6 +36,7 @@ ARROWS = {
         "argcomplete",
         "starlette",
         "uvicorn",
+        "gguf",
     },
 }
 # The one file or folder of a package that may import a library.

@@ -37,6 +37,10 @@ _EXPORT = """\
 Writes a drafter with its correction head: public is the layout of the head's authors, which SGLang and vLLM load;
 speculators is that of the package of this name, for plain drafters, dspark, dflash2 and xpress."""
 
+_CONVERT = """\
+A GGUF file of a Llama or Qwen3 becomes a folder with safetensors, config and tokenizer (needs the extra convert);
+DeLS-Spec's local_head.pt, with loss_mask_unigram.pt beside it, joins a DFlash drafter. Pickles are opened for tensors alone."""
+
 _TRACE = """\
 Decodes like `specrun generate`, and writes what every round drafted, what the target thought of it, what was kept and how
 long each stage took. The page is one file without any reference to the network: open it in a browser."""
@@ -120,6 +124,11 @@ def parser() -> "Parser":
     _export(
         commands.add_parser(
             "export", help="write a drafter in the layout of another engine", description=_EXPORT
+        )
+    )
+    _convert(
+        commands.add_parser(
+            "convert", help="bring a GGUF file or DeLS-Spec's pickles into a folder", description=_CONVERT
         )
     )
     _calibrate(
@@ -214,6 +223,15 @@ def _export(parser: Parser) -> None:
     add("--verifier", metavar="NAME", help="how the folder names its target (default: as --model)")
     add("--output", metavar="FOLDER", required=True, help="a folder that is empty or not there yet")
     add("--offline", action="store_true", help="download nothing")
+
+
+def _convert(parser: Parser) -> None:
+    parser.set_defaults(run=_run_convert)
+    add = parser.add_argument
+    add("source", metavar="FILE", help="a .gguf file, or local_head.pt")
+    add("--drafter", metavar="FOLDER", help="of local_head.pt: the DFlash drafter that it goes with")
+    add("--dtype", help="of a GGUF's weights: bfloat16, float16, float32 (default: bfloat16)")
+    add("--output", metavar="FOLDER", required=True, help="a folder that is empty or not there yet")
 
 
 def _trace(parser: Parser) -> None:
@@ -484,6 +502,12 @@ def _run_serve(given: argparse.Namespace) -> None:
 
 def _run_export(given: argparse.Namespace) -> None:
     from specrun_cli.export import run
+
+    run(vars(given))
+
+
+def _run_convert(given: argparse.Namespace) -> None:
+    from specrun_cli.convert import run
 
     run(vars(given))
 

@@ -1,14 +1,13 @@
 """`specrun export`: a drafter and its head in, a folder that SGLang, vLLM or speculators load out."""
 
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from specrun import Sampling, method
 from specrun.assemble import DTYPES
 from specrun.catalogue import default_draft
 from specrun_cli.opening import METHOD, MODEL, open_engine
+from specrun_cli.whole import empty_place, whole_folder
 from spectrain.export import LAYOUTS, export
 
 
@@ -17,9 +16,7 @@ def run(given: Mapping[str, Any]) -> None:
     chosen = method(given.get("method", METHOD))
     if chosen.corrector is None:
         raise ValueError(f"method: got {chosen.name}, which drafts nothing; expected one with a drafter")
-    folder, layout = Path(given["output"]).expanduser(), given.get("layout", LAYOUTS[0])
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"output: got {str(folder)!r}, expected a folder that is empty or not there yet")
+    folder, layout = empty_place(given["output"]), given.get("layout", LAYOUTS[0])
     dtype = given.get("dtype", "bfloat16")
     if dtype not in DTYPES:
         raise ValueError(f"dtype: got {dtype!r}, expected one of {', '.join(DTYPES)}")
@@ -28,9 +25,7 @@ def run(given: Mapping[str, Any]) -> None:
     parts = engine.parts
     assert parts.drafter is not None, "checked by the method"
     model = given.get("model", MODEL)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as part:
-        written = Path(part) / "whole"
+    with whole_folder(folder) as written:
         export(
             parts.drafter,
             chosen.corrector,
@@ -46,8 +41,5 @@ def run(given: Mapping[str, Any]) -> None:
         open_engine(
             {**given, "draft": str(written), "device": "cpu", "dtype": "float32"}, Sampling(), beside=engine
         )
-        if folder.exists():
-            folder.rmdir()
-        written.rename(folder)
     source = given.get("draft") or default_draft(model, chosen)
     print(f"written: {folder} ({source} for {model}, head {chosen.corrector}, layout {layout}, {dtype})")
