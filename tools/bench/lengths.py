@@ -31,7 +31,7 @@ from specrun.methods import method as find_method
 from spectrain.record import commit
 
 DOMAINS = ("math", "code", "story", "stdlib")
-FIXED = (1, 2, 3, 4, 6, 8, 12)
+FIXED = (2, 4, 8)
 MIX = "mix"
 RANDOM = "auto, random drafter"
 POLICIES = ("threshold", "libraspec", "dspark", "caddtree", "measured")
@@ -239,8 +239,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--methods", nargs="+", default=["dflash", "dominotree"])
-    parser.add_argument("--prompts", type=int, default=3, help="of each domain")
-    parser.add_argument("--tokens", type=int, default=64, help="new tokens at most")
+    parser.add_argument("--prompts", type=int, default=2, help="of each domain")
+    parser.add_argument("--tokens", type=int, default=48, help="new tokens at most")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--json", type=Path, help="write the run here")
     parser.add_argument("--plot", type=Path, help="draw the run here")

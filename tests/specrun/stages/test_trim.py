@@ -103,7 +103,7 @@ def test_a_chain_is_cut_with_its_scores(state):
     assert short.tokens_BN.tolist() == grown.tree.tokens_BN[:, :3].tolist()
     assert proposal.tokens_BK.shape == (BATCH, 2)
     assert torch.equal(proposal.scores_BKC, grown.proposal.scores_BKC[:, :2])
-    assert sight.step_BN.shape == (BATCH, 3)
+    assert sight.step_BM.shape == (BATCH, 2)
     assert trim(grown, sight, 99)[0] is grown
 
 

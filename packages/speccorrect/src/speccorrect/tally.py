@@ -48,7 +48,8 @@ class Tally:
 def cells(step_BN: Tensor, depth_BN: Tensor) -> Tensor:
     """Flat index into K x X of every node, by its depth and its probability behind an accepted parent."""
     border_E = _borders(step_BN.device)
-    return (depth_BN - 1).clamp(min=0) * (len(BORDERS) + 1) + torch.bucketize(step_BN, border_E)
+    # dead nodes stand at depth 0; they are never tried, so that their place does not matter
+    return torch.bucketize(step_BN, border_E).add_(depth_BN.sub(1).clamp_(min=0), alpha=len(BORDERS) + 1)
 
 
 @cache
@@ -59,15 +60,15 @@ def _borders(device: torch.device) -> Tensor:
 def calibrated(step_BN: Tensor, cell_BN: Tensor, tally: Tally) -> Tensor:
     """Probabilities of nodes behind accepted parents, corrected by what was seen."""
     predicted, accepted = tally.predicted_BKX, tally.accepted_BKX
-    over_depths = (accepted.sum(dim=1, keepdim=True) + EVIDENCE) / (
-        predicted.sum(dim=1, keepdim=True) + EVIDENCE
+    over_depths = accepted.sum(dim=1, keepdim=True).add_(EVIDENCE) / predicted.sum(dim=1, keepdim=True).add_(
+        EVIDENCE
     )
-    ratio_BKX = (accepted + EVIDENCE * over_depths) / (predicted + EVIDENCE)
+    ratio_BKX = accepted.add(over_depths, alpha=EVIDENCE).div_(predicted + EVIDENCE)
     return (step_BN * ratio_BKX.flatten(1).gather(1, cell_BN)).clamp(max=SUREST)
 
 
 def observe(tally: Tally, step_BN: Tensor, cell_BN: Tensor, reached_BN: Tensor, accepted_BN: Tensor) -> None:
     """Fade, then count a round: raw probabilities of nodes, which of them the walk tried, and which it took."""
-    tried = reached_BN.to(step_BN.dtype)
-    tally.predicted_BKX.mul_(FADE).flatten(1).scatter_add_(1, cell_BN, step_BN * tried)
-    tally.accepted_BKX.mul_(FADE).flatten(1).scatter_add_(1, cell_BN, accepted_BN * tried)
+    tally.predicted_BKX.mul_(FADE).flatten(1).scatter_add_(1, cell_BN, step_BN * reached_BN)
+    taken_BN = (accepted_BN & reached_BN).to(step_BN.dtype)
+    tally.accepted_BKX.mul_(FADE).flatten(1).scatter_add_(1, cell_BN, taken_BN)

@@ -38,13 +38,9 @@ class DecodeState:
     features_count_B: Tensor  # int64 how many count; written by prefill and commit
     prompt_BV: Tensor  # bool: occurs in the prompt; written by prefill, read only for penalties
     output_BV: Tensor  # int64 counts in the output; written by prefill and commit, read only for penalties
-    predicted_BKX: (
-        Tensor  # fp32 sums of a `Tally`; zeroed by admit, written by learn, used only by length policies
-    )
+    predicted_BKX: Tensor  # fp32 sums of a `Tally`, for length policies; zeroed by admit, written by learn
     accepted_BKX: Tensor  # fp32, likewise; zeroed by admit, written by learn
-    length_share_B: (
-        Tensor  # fp32 moving mean of AdaFlash's head, -1 before its first block; written by admit and look
-    )
+    length_share_B: Tensor  # fp32 moving mean of a length head, -1 for none yet; written by admit and look
 
     @property
     def capacity(self) -> int:

@@ -172,8 +172,8 @@ def _propose(
 def _width(sight: Sight, parts: Parts, plan: RoundPlan, span: int) -> int:
     """Rows that the policy wants verified: the one number of a round that the host reads before its end."""
     assert plan.policy is not None, "a sight is for a policy"
-    batch = sight.step_BN.shape[0]
-    costs = NO_COSTS if parts.costs is None else parts.costs.at(span, plan.rows, batch, sight.step_BN.device)
+    batch = sight.step_BM.shape[0]
+    costs = NO_COSTS if parts.costs is None else parts.costs.at(span, plan.rows, batch, sight.step_BM.device)
     return int(plan.policy.rows(sight.outlook, costs).max())
 
 

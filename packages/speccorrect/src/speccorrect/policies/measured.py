@@ -8,8 +8,8 @@ the best that any distribution of that many could do.
 from dataclasses import dataclass
 from typing import Final
 
-import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from speccorrect.policy import Costs, Outlook, PolicySpec, share
 
@@ -30,7 +30,7 @@ class Measured:
         else:
             gain = outlook.reach_BM.flatten().sort(descending=True).values
             seconds = costs.seconds_T[batch - 1 : batch * (nodes + 1)]
-        expected = batch + torch.cat([gain.new_zeros(1), gain.cumsum(dim=0)])
+        expected = F.pad(gain.cumsum(dim=0), (1, 0)).add_(batch)
         best = (expected / seconds).argmax()
         return (best + 1).expand(batch) if costs.even else share(outlook, best)
 

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from speccorrect.length_head import LengthHead, smooth
 from speccorrect.policy import LengthPolicy, Outlook
@@ -28,8 +27,8 @@ class Sight(NamedTuple):
     """What a policy reads, and what is needed to learn from the outcome."""
 
     outlook: Outlook
-    step_BN: Tensor  # fp32 probability of every node behind its parent, as the drafter has it; 0 at the root
-    cell_BN: Tensor  # int64: its place in the tally
+    step_BM: Tensor  # fp32 probability of every drafted node behind its parent, as the drafter has it; 0 for dead ones
+    cell_BM: Tensor  # int64: its place in the tally
     order_BM: Tensor | None  # drafted nodes by descending reach; None where they stand in that order
 
 
@@ -44,16 +43,13 @@ def look(
 ) -> Sight:
     """Probabilities of what was grown, from the source that the policy names."""
     tree, proposal = grown
-    if proposal is None:
-        step_BN = _behind_parents(tree)
-    else:
-        step_BN = F.pad(_along_chain(tree, proposal, policy, accept), (1, 0))
-    cell_BN = cells(step_BN, tree.depth_BN)
+    step_BM = _behind_parents(tree) if proposal is None else _along_chain(tree, proposal, policy, accept)
+    depth_BM = tree.depth_BN[:, 1:]
+    cell_BM = cells(step_BM, depth_BM)
     if policy.evidence == "corrected":
-        likely_BN = calibrated(step_BN, cell_BN, state.tally)
+        likely_BM = calibrated(step_BM, cell_BM, state.tally)
     else:
-        likely_BN = step_BN.clamp(max=SUREST)
-    likely_BM, depth_BM = likely_BN[:, 1:], tree.depth_BN[:, 1:]
+        likely_BM = step_BM.clamp(max=SUREST)
     length_B = None
     if head is not None:
         length_B = smooth(torch.sigmoid(head(hidden_BRD)), state.length_share_B)
@@ -65,7 +61,7 @@ def look(
         order_BM = None
     else:
         outlook, order_BM = _ranked(tree, likely_BM, state.predicted_BKX.shape[1], length_B)
-    return Sight(outlook, step_BN, cell_BN, order_BM)
+    return Sight(outlook, step_BM, cell_BM, order_BM)
 
 
 def trim(grown: Grown, sight: Sight, rows: int) -> tuple[Grown, Sight]:
@@ -75,9 +71,9 @@ def trim(grown: Grown, sight: Sight, rows: int) -> tuple[Grown, Sight]:
         return grown, sight
     if sight.order_BM is not None:
         kept_BM = sight.order_BM[:, : rows - 1].sort(dim=1).values
+        step_BM, cell_BM = sight.step_BM.gather(1, kept_BM - 1), sight.cell_BM.gather(1, kept_BM - 1)
         kept_BN = torch.cat([kept_BM.new_zeros(kept_BM.shape[0], 1), kept_BM], dim=1)
-        step_BN, cell_BN = sight.step_BN.gather(1, kept_BN), sight.cell_BN.gather(1, kept_BN)
-        return Grown(subtree(tree, kept_BN), None), sight._replace(step_BN=step_BN, cell_BN=cell_BN)
+        return Grown(subtree(tree, kept_BN), None), sight._replace(step_BM=step_BM, cell_BM=cell_BM)
     assert proposal is not None, "only chains stand in the order of their probability"
     shorter = Proposal(
         tokens_BK=proposal.tokens_BK[:, : rows - 1],
@@ -86,15 +82,21 @@ def trim(grown: Grown, sight: Sight, rows: int) -> tuple[Grown, Sight]:
         candidates=proposal.candidates,
     )
     return Grown(first_nodes(tree, rows), shorter), sight._replace(
-        step_BN=sight.step_BN[:, :rows], cell_BN=sight.cell_BN[:, :rows]
+        step_BM=sight.step_BM[:, : rows - 1], cell_BM=sight.cell_BM[:, : rows - 1]
     )
 
 
 def learn(state: DecodeState, tree: TokenTree, sight: Sight, verdict: Verdict) -> None:
     """Count which of the verified nodes the walk tried, and which it took."""
-    walked_BN = torch.zeros_like(tree.valid_BN).scatter_(1, verdict.path_BP, value=True)
-    reached_BN = walked_BN.gather(1, tree.parent_BN) & (tree.depth_BN > 0)
-    observe(state.tally, sight.step_BN, sight.cell_BN, reached_BN, walked_BN)
+    if sight.order_BM is None:
+        # along a chain the depth says all: depths below the count were taken, and the one behind them was tried
+        count_B1, depth_BM = verdict.count_B[:, None], tree.depth_BN[:, 1:]
+        tried_BM, taken_BM = depth_BM <= count_B1, depth_BM < count_B1
+    else:
+        walked_BN = torch.zeros_like(tree.valid_BN).scatter_(1, verdict.path_BP, value=True)
+        tried_BM = walked_BN.gather(1, tree.parent_BN[:, 1:]) & tree.valid_BN[:, 1:]
+        taken_BM = walked_BN[:, 1:]
+    observe(state.tally, sight.step_BM, sight.cell_BM, tried_BM, taken_BM)
 
 
 def _along_chain(tree: TokenTree, proposal: Proposal, policy: LengthPolicy, accept: AcceptRule) -> Tensor:
@@ -111,7 +113,7 @@ def _along_chain(tree: TokenTree, proposal: Proposal, policy: LengthPolicy, acce
 
 def _behind_parents(tree: TokenTree) -> Tensor:
     step_BN = (tree.score_BN - tree.score_BN.gather(1, tree.parent_BN)).exp()
-    return step_BN.masked_fill(tree.depth_BN == 0, 0.0)
+    return step_BN.masked_fill(~tree.valid_BN, 0.0)[:, 1:].contiguous()
 
 
 def _ranked(
