@@ -13,8 +13,8 @@ from spectrain.data import pack, plan_rows
 from spectrain.heads import Pair, expected_lengths, fit_local, head_objective, numbered, save_pair
 from spectrain.loop import Loop, LoopConfig
 from spectrain.optim import GroupedOptimiser, MixedOptimiser, OptimiserConfig, Schedule
-from spectrain.recipes import RECIPES, recipe
-from spectrain.taught import offer, score, teach
+from spectrain.recipes import RECIPES, Moment, recipe
+from spectrain.taught import offer, score, teach, teach_text
 
 from doubles.blocks import randomise
 from doubles.corpora import random_shard
@@ -79,6 +79,23 @@ def test_a_recipe_lowers_its_loss_and_trains_its_share(name, tmp_path):
     assert moved & drafter == (drafter if recipe(name).backbone else set())
     assert moved - drafter == frozen.keys() - drafter, "every tensor of the head learns"
     assert all(parameter.grad is None for parameter in target.parameters())
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_loss_is_computed_where_the_models_are(name):
+    """Batches are made on the CPU. Tensors of the device "meta" hold nothing, but refuse arithmetic with those of another."""
+    target, pair = pair_of(name)
+    target, pair, rule = target.to("meta"), pair.to("meta"), recipe(name)
+    batch = pack(SHARD, [[0, 1], [2, 3]], 48)
+    places = sample_anchors(anchor_candidates(batch), 6, torch.Generator().manual_seed(0))
+    if rule.backbone:
+        taught = teach(target, pair.drafter, batch, places, distribution=rule.distribution)
+    else:
+        taught = teach_text(target, pair.drafter.config, batch, places)
+    temperature_M = torch.zeros(taught.document_M.shape, device="meta")
+    found = rule.loss(taught, pair.head, Moment(step=0, steps=2, gamma=4.0, temperature_M=temperature_M))
+    found.loss.backward()
+    assert {found.loss.device.type, *(value.device.type for value in found.metrics.values())} == {"meta"}
 
 
 def test_a_resumed_run_is_the_unbroken_one(tmp_path):

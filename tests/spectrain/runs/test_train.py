@@ -122,15 +122,17 @@ def test_shards_stand_in_and_bad_ones_are_refused(recipe, tmp_path):
     lone = recipe("dels").replace("[optimiser.drafter]\nmatrix_lr = 0.02\nother_lr = 1e-2\n", "")
     run(lone, tmp_path / "second", shards=data)
     shard = read_shard(data, "train")
+    with pytest.raises(ValueError, match=r"the data are not those of .*record\.json; give the same --data"):
+        run(lone, tmp_path / "second", shards=other(data, tmp_path / "other"), resume=True)
 
     def refused(split, bad, message):
         folder = tmp_path / "bad"
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(data, folder)
         write_shard(folder, split, bad)
-        shutil.rmtree(tmp_path / "third", ignore_errors=True)
         with pytest.raises(ValueError, match=message):
             run(recipe(), tmp_path / "third", shards=folder)
+        assert not (tmp_path / "third").exists()
 
     refused("train", select(shard, np.arange(0)), "shard train in .*: got no documents, expected some")
     shard.tokens[3] = 2048
@@ -139,6 +141,15 @@ def test_shards_stand_in_and_bad_ones_are_refused(recipe, tmp_path):
     refused("train", concatenate([shard, shard]), "temperatures.npy: got 12 values, expected 24")
     shard.prompt_lengths[:] = shard.lengths - 1
     refused("train", shard, "got no answer of two tokens, so nothing is supervised")
+
+
+def other(data, folder):
+    """A copy of the data without one document."""
+    shutil.copytree(data, folder)
+    shard = read_shard(data, "train")
+    write_shard(folder, "train", select(shard, np.arange(11)))
+    np.save(folder / "train.temperatures.npy", np.zeros(11, dtype=np.float32))
+    return folder
 
 
 def test_refusals(recipe, tmp_path):
@@ -152,6 +163,19 @@ def test_refusals(recipe, tmp_path):
         run(text + "\n", tmp_path / "run", resume=True)
     with pytest.raises(ValueError, match="head: got jump, expected some of hidden_size"):
         run(recipe(more=HEAD + "[head]\njump = 3\n"), tmp_path / "head")
+    assert not (tmp_path / "head").exists()
+
+
+def test_a_head_alone(recipe, family, tmp_path):
+    """LiLiCorr beside a drafter that stays as it is."""
+    alone = recipe("lilicorr").replace("[drafter]\n", "[drafter]\nlearns = false\n")
+    alone = alone.replace("[optimiser.drafter]\nmatrix_lr = 0.02\nother_lr = 1e-2\n", "")
+    run(alone, tmp_path)
+    first = load_engine(family.target, "dflash", draft=family.drafter).parts.drafter.state_dict()
+    last = load_engine(family.target, "lilicorr", draft=tmp_path / "model").parts
+    for name, tensor in last.drafter.state_dict().items():
+        assert torch.equal(tensor, first[name].bfloat16().float()), name
+    assert bool(last.corrector.into.weight.any()), "zero before any training"
 
 
 def test_a_new_drafter(recipe, family, tmp_path):

@@ -13,18 +13,13 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+from torch import Tensor
 
 import speccorrect
 import specmodels
 import spectrain
 from speccorrect.correctors.none import NoCorrector
-from speccorrect.registry import corrector_spec
-from speccorrect.source import HeadShape
-from specmodels.dflash import DFlash, DFlashConfig, LayerKind
-from specmodels.dflash.conv import BlockConv
-from specmodels.initialise import initialise
 from specmodels.qwen3 import Qwen3
-from specmodels.qwen3.config import Qwen3Config
 from specrun import Engine, load_engine
 from spectrain.checkpoints import load_run
 from spectrain.data import PackedRows, Shard, shard_hash
@@ -34,7 +29,8 @@ from spectrain.optim import GroupedOptimiser, MixedOptimiser
 from spectrain.recipes import recipe as objective_named
 from spectrain.record import write_record
 from spectrain.runs.corpus import Corpus, Prompt, answer_prompts, read_corpus, read_prompts
-from spectrain.runs.recipe import NewDrafter, RunRecipe, parse_recipe
+from spectrain.runs.models import load_models
+from spectrain.runs.recipe import RunRecipe, parse_recipe
 from spectrain.workers import ALONE, Workers, shard_target
 
 FUSED = 3_000
@@ -79,22 +75,19 @@ def train(
     if shards is not None:
         chosen = replace(chosen, data=replace(chosen.data, prompts=None, shards=str(shards)))
     if workers.first:
-        _claim(folder, text, resume=resume)
+        _check_folder(folder, text, resume=resume)
     workers.wait()
-    engine, drafter = _models(chosen, device)
-    target = engine.parts.target.requires_grad_(requires_grad=False)
-    if workers.first and chosen.data.prompts is not None:
-        _answer(chosen, engine, folder / "data", prompts, report)
-    workers.wait()
-    data = folder / "data" if chosen.data.shards is None else Path(chosen.data.shards)
-    corpus = read_corpus(data, chosen.data, target.config.vocab_size)
+    engine, pair = load_models(chosen, device)
+    target = engine.parts.target
+    corpus = _corpus(chosen, text, engine, folder, prompts, report, workers)
+    trained: Any = pair.head
+    if hasattr(trained, "observe"):
+        trained.observe(_responses(corpus.train).to(device))
     if chosen.run.shard_target:
         shard_target(target, workers)
-    pair = Pair(drafter, _head(chosen, drafter, target.config, corpus.train).to(device))
-    pair.drafter.requires_grad_(requires_grad=chosen.drafter_learns)
 
-    def lengths(head: Any = pair.head) -> dict[str, float]:
-        return expected_lengths(target, drafter, head, corpus.valid, corpus.domains, row=chosen.data.row)
+    def lengths(head: Any = trained) -> dict[str, float]:
+        return expected_lengths(target, pair.drafter, head, corpus.valid, corpus.domains, row=chosen.data.row)
 
     before = _before(folder / "result.json", lambda: lengths(NoCorrector()), workers)
     if workers.first:
@@ -109,7 +102,9 @@ def train(
     if workers.first:
         seconds = round(time.perf_counter() - started, 1)
         _write_json(folder / "result.json", {"before": before, "after": outcome.after, "seconds": seconds})
-        save_pair(drafter, chosen.corrector, pair.head, target.config, folder / "model", dtype=torch.bfloat16)
+        save_pair(
+            pair.drafter, chosen.corrector, pair.head, target.config, folder / "model", dtype=torch.bfloat16
+        )
         # whatever drafter or head does not claim is refused here
         load_engine(chosen.target.model, _method(chosen), draft=folder / "model")
     return outcome
@@ -118,10 +113,15 @@ def train(
 def _record(
     chosen: RunRecipe, pair: Pair, corpus: Corpus, path: Path, *, device: str, processes: int
 ) -> None:
+    data = {"train": shard_hash(corpus.train), "valid": shard_hash(corpus.valid)}
+    if path.is_file() and json.loads(path.read_text(encoding="utf-8"))["data"] != data:
+        raise ValueError(
+            f"resume: the data are not those of {path}; give the same --data, or another --output"
+        )
     write_record(
         path,
         seed=chosen.run.seed,
-        data={"train": shard_hash(corpus.train), "valid": shard_hash(corpus.valid)},
+        data=data,
         sources=SOURCES,
         device=device,
         processes=processes,
@@ -134,8 +134,8 @@ def _record(
     )
 
 
-def _claim(folder: Path, text: str, *, resume: bool) -> None:
-    """Make the folder this recipe's, or refuse."""
+def _check_folder(folder: Path, text: str, *, resume: bool) -> None:
+    """Refuse a folder that holds another run, or none to go on with."""
     path = folder / "recipe.toml"
     if path.is_file():
         if not resume:
@@ -146,115 +146,44 @@ def _claim(folder: Path, text: str, *, resume: bool) -> None:
             raise ValueError(f"resume: {path} is another recipe than the given one; give that file")
     elif resume:
         raise ValueError(f"resume: {folder} holds no run, expected a recipe.toml in it; check --output")
-    folder.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
 
 
 def _method(chosen: RunRecipe) -> str:
     return "dflash" if chosen.corrector == "none" else chosen.corrector
 
 
-def _models(chosen: RunRecipe, device: str) -> tuple[Engine, DFlash]:
-    """An engine that decodes the target plainly, and the drafter in its first state; both in fp32."""
-    model, part = chosen.target.model, chosen.drafter
-    if part.new is not None:
-        plain = load_engine(model, "ar", device=device, dtype="float32")
-        drafter = DFlash(_new_config(part.new, plain.parts.target.config))
-        initialise(drafter, torch.Generator().manual_seed(chosen.run.seed), residual_layers=part.new.layers)
-    else:
-        drafting = load_engine(model, "dflash", draft=part.start, device=device, dtype="float32")
-        loaded = drafting.parts.drafter
-        assert loaded is not None, "the method drafts"
-        plain, drafter = drafting.plain(), loaded
-    if part.conv is not None:
-        drafter = _with_conv(drafter, replace(drafter.config, conv=part.conv))
-    if drafter.config.draft_vocab_size is not None:
-        raise ValueError("drafter.start: has a vocabulary of its own, expected the target's; name another")
-    return plain, drafter.to(device)
-
-
-def _new_config(new: NewDrafter, target: Qwen3Config) -> DFlashConfig:
-    if not all(0 <= layer < target.num_layers for layer in new.target_layers) or not new.target_layers:
-        raise ValueError(
-            f"drafter.new.target_layers: got {list(new.target_layers)}, expected some of 0 to {target.num_layers - 1}"
-        )
-    if not 0 <= new.mask_token_id < target.vocab_size:
-        raise ValueError(
-            f"drafter.new.mask_token_id: got {new.mask_token_id}, expected 0 to {target.vocab_size - 1}"
-        )
-    return DFlashConfig(
-        hidden_size=target.hidden_size,
-        intermediate_size=new.intermediate_size or target.intermediate_size,
-        num_heads=target.num_heads,
-        num_kv_heads=target.num_kv_heads,
-        head_dim=target.head_dim,
-        norm_eps=target.norm_eps,
-        rope=target.rope,
-        max_positions=target.max_positions,
-        layers=(LayerKind(window=None, causal=False),) * new.layers,
-        attention_bias=False,
-        block_size=new.block_size,
-        mask_token_id=new.mask_token_id,
-        target_layers=new.target_layers,
-        target_hidden_size=target.hidden_size,
-        shifted=False,
-    )
-
-
-def _with_conv(drafter: DFlash, config: DFlashConfig) -> DFlash:
-    """The same drafter with convolutions that change nothing yet."""
-    if drafter.config.conv is not None:
-        raise ValueError("drafter.conv: the drafter has convolutions already; remove the table")
-    wider = DFlash(config)
-    wider.load_state_dict(drafter.state_dict(), strict=False)
-    for module in wider.modules():
-        if isinstance(module, BlockConv):
-            module.set_identity()
-    return wider
-
-
-def _head(chosen: RunRecipe, drafter: DFlash, target: Qwen3Config, train: Shard) -> Any:
-    """A fresh head that corrects nothing yet."""
-    config = drafter.config
-    head: Any = corrector_spec(chosen.corrector).new(
-        HeadShape(
-            hidden_size=config.hidden_size,
-            vocab_size=target.vocab_size,
-            block_size=config.block_size,
-            shifted=config.shifted,
-            norm_eps=config.norm_eps,
-        )
-    )
-    if chosen.head:
-        unknown = chosen.head.keys() - set(head.config.__dataclass_fields__)
-        if unknown:
-            raise ValueError(
-                f"head: got {', '.join(sorted(unknown))}, expected some of {', '.join(head.config.__dataclass_fields__)}"
-            )
-        head = type(head)(replace(head.config, **chosen.head))
-        head.reset(torch.Generator().manual_seed(chosen.run.seed))
-    if hasattr(head, "observe"):
-        parts = [train.document(i)[int(train.prompt_lengths[i]) :] for i in range(len(train))]
-        head.observe(torch.from_numpy(np.concatenate(parts).astype(np.int64)))
-    return head
-
-
-def _answer(
+def _corpus(
     chosen: RunRecipe,
+    text: str,
     engine: Engine,
-    place: Path,
+    folder: Path,
     prompts: Callable[[str], list[Prompt] | None],
     report: Report,
-) -> None:
-    """Let the target answer, unless its answers are there."""
-    source = chosen.data.prompts
-    assert source is not None, "the recipe names shards"
-    if not (place / "domains.json").is_file():
-        found = prompts(source)
-        found = read_prompts(Path(source)) if found is None else found
-        answer_prompts(
-            engine, found, chosen.data, place, lambda done, total: report("answers", done, total, {})
-        )
+    workers: Workers,
+) -> Corpus:
+    """The documents of a run, made first if need be. Only now is the folder the recipe's: what was wrong has been said."""
+    part, vocab_size = chosen.data, engine.parts.target.config.vocab_size
+    place = folder / "data"
+    if part.shards is not None:
+        place = Path(part.shards)
+        read_corpus(place, part, vocab_size)
+    asked = None
+    if part.prompts is not None and not (place / "domains.json").is_file():
+        found = prompts(part.prompts)
+        asked = read_prompts(Path(part.prompts)) if found is None else found
+    if workers.first:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "recipe.toml").write_text(text, encoding="utf-8")
+        if asked is not None:
+            answer_prompts(engine, asked, part, place, lambda done, total: report("answers", done, total, {}))
+    workers.wait()
+    return read_corpus(place, part, vocab_size)
+
+
+def _responses(shard: Shard) -> Tensor:
+    """All tokens of a shard's responses, one after the other."""
+    parts = [shard.document(i)[int(shard.prompt_lengths[i]) :] for i in range(len(shard))]
+    return torch.from_numpy(np.concatenate(parts).astype(np.int64))
 
 
 def _before(path: Path, lengths: Callable[[], dict[str, float]], workers: Workers) -> dict[str, float]:
