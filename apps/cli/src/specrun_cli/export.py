@@ -6,14 +6,15 @@ from typing import Any
 from specrun import Sampling, method
 from specrun.assemble import DTYPES
 from specrun.catalogue import default_draft
-from specrun_cli.opening import METHOD, MODEL, open_engine
+from specrun_cli.opening import DRAFTING, MODEL, open_engine
 from specrun_cli.whole import empty_place, whole_folder
 from spectrain.export import LAYOUTS, export
 
 
 def run(given: Mapping[str, Any]) -> None:
     """Load the pair strictly, write it in another layout."""
-    chosen = method(given.get("method", METHOD))
+    given = {"method": DRAFTING, **given}
+    chosen = method(given["method"])
     if chosen.corrector is None:
         raise ValueError(f"method: got {chosen.name}, which drafts nothing; expected one with a drafter")
     folder, layout = empty_place(given["output"]), given.get("layout", LAYOUTS[0])
