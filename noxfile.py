@@ -151,9 +151,9 @@ def parity(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure every method with tools/bench; arguments after -- go to it."""
+    """Measure every method with `specrun bench`; arguments after -- go to it."""
     install_packages(session, "matplotlib")
-    session.run("python", "tools/bench", *session.posargs)
+    session.run("specrun", "bench", *session.posargs)
 
 
 @nox.session

@@ -34,6 +34,7 @@ ARROWS = {
         "spectiny",
         "tqdm",
         "argcomplete",
+        "matplotlib",
         "starlette",
         "uvicorn",
         "gguf",

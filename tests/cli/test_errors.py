@@ -55,6 +55,7 @@ FLAGS = [
     (("--method", "ddtree", "--couple", "2", "--temperature", "1"), "couple: got 2.0, expected 0"),
     (("--couple", "0.5", "--temperature", "1"), "couple: has no effect with method dflash"),
     (("--method", "ddtree", "--accept", "reject"), "accept: method ddtree grows a tree"),
+    (("--method", "auto", "--compile"), "compile: a compiled round has one width, got method auto"),
     (
         ("--method", "auto", "--tree-budget", "8"),
         "tree budget: got 8 with method auto, which chooses that itself",

@@ -41,6 +41,10 @@ _CONVERT = """\
 A GGUF file of a Llama or Qwen3 becomes a folder with safetensors, config and tokenizer (needs the extra convert);
 DeLS-Spec's local_head.pt, with loss_mask_unigram.pt beside it, joins a DFlash drafter. Pickles are opened for tensors alone."""
 
+_BENCH = """\
+Decodes the same prompts with every method and with plain decoding, in turns, in one process. Speed is that of decoding
+alone; reading the prompts and compiling are not in it. Drafting options go to the methods that know them."""
+
 _TRACE = """\
 Decodes like `specrun generate`, and writes what every round drafted, what the target thought of it, what was kept and how
 long each stage took. The page is one file without any reference to the network: open it in a browser."""
@@ -108,6 +112,7 @@ def parser() -> "Parser":
     )
     _chat(commands.add_parser("chat", help="talk with a model in the terminal", description=_CHAT))
     _check(commands.add_parser("check", help="show that every method is lossless here", description=_CHECK))
+    _bench(commands.add_parser("bench", help="measure what every method gains", description=_BENCH))
     _doctor(
         commands.add_parser(
             "doctor", help="see what is here and what is missing; measure rounds", description=_DOCTOR
@@ -271,6 +276,47 @@ def _check(parser: Parser) -> None:
     add("--json", action="store_true", help="print one JSON object")
 
 
+def _bench(parser: Parser) -> None:
+    parser.set_defaults(run=_run_bench)
+    _models(parser, method=None)
+    add = parser.add_argument_group("what is measured").add_argument
+    add(
+        "--quick",
+        action="store_true",
+        help="few methods and prompts: under two minutes with the embedded model",
+    )
+    add("--methods", metavar="A,B", type=_names, help="beside ar (default: all with a drafter)")
+    add(
+        "--prompts",
+        metavar="A,B",
+        type=_names,
+        help="held-out prompts of the embedded family by domain (math, code, story, stdlib), or files of JSON lines"
+        " with a key prompt (default: math,code)",
+    )
+    add("--count", metavar="N", type=_whole, help="prompts of each at most (default: 8)")
+    add("--temperatures", metavar="T,T", type=_numbers, help="default: 0")
+    add("--batch-sizes", metavar="N,N", type=_wholes, help="prompts at a time (default: 1)")
+    add("--max-new-tokens", metavar="N", type=_whole, help="tokens of an answer at most (default: 96)")
+    add("--repeats", metavar="N", type=_whole, help="measured runs of every method (default: 7)")
+    add("--seed", metavar="N", type=_whole, help="of sampled answers (default: 0)")
+    add("--threads", metavar="N", type=_whole, help="of torch on the CPU (default: its own)")
+    add("--output", metavar="FOLDER", help="write bench.json there, and bench.png with the extra plots")
+    add = parser.add_argument_group("shapes without weights").add_argument
+    add(
+        "--random-weights",
+        metavar="SHAPE",
+        help="time a public shape with random weights: tiny or qwen3-0.6b",
+    )
+    add("--context", metavar="N", type=_whole, help="tokens of its prompt (default: 256)")
+    add(
+        "--simulate-acceptance",
+        metavar="X",
+        type=_number,
+        help="tokens per round to assume, as nothing is accepted there; marked as simulated everywhere",
+    )
+    _drafting(parser)
+
+
 def _doctor(parser: Parser) -> None:
     parser.set_defaults(run=_run_doctor)
     add = parser.add_argument
@@ -319,6 +365,11 @@ def _models(parser: Parser, *, method: str | None = "auto, the fastest here") ->
     add(
         "--dtype",
         help="float32, bfloat16, float16, float64 (default: the model's own on CUDA, float32 on the CPU)",
+    )
+    add(
+        "--compile",
+        action="store_true",
+        help="make rounds one compiled graph each: faster, after up to a minute for the first of every kind",
     )
     add("--offline", action="store_true", help="download nothing")
 
@@ -466,6 +517,18 @@ def _number(text: str) -> float:
     return value
 
 
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _wholes(text: str) -> list[int]:
+    return [_whole(part) for part in text.split(",")]
+
+
+def _numbers(text: str) -> list[float]:
+    return [_number(part) for part in text.split(",")]
+
+
 def _no_command(_: argparse.Namespace) -> NoReturn:
     raise ValueError("command: got none, expected one; specrun --help lists them")
 
@@ -480,6 +543,12 @@ def _run_doctor(given: argparse.Namespace) -> int:
     from specrun_cli.doctor import run
 
     return run(vars(given))
+
+
+def _run_bench(given: argparse.Namespace) -> None:
+    from specrun_cli.bench import run
+
+    run(vars(given))
 
 
 def _run_check(given: argparse.Namespace) -> int:

@@ -36,6 +36,12 @@ def open_engine(given: Mapping[str, Any], sampling: Sampling, *, beside: Engine 
     """Check all that can be checked without weights, then load; the target comes from another engine if there is one."""
     options = _settings(DraftOptions, given)
     name = given.get("method", METHOD)
+    compiled = "compile" in given
+    if compiled and (name == AUTO or options.policy is not None):
+        changing = "method auto" if name == AUTO else f"policy {options.policy}"
+        raise ValueError(
+            f"compile: a compiled round has one width, got {changing}, which changes it; name a method and no policy"
+        )
     # for their complaints alone, which should come before a download
     if name == AUTO:
         refuse_options(options)
@@ -43,7 +49,7 @@ def open_engine(given: Mapping[str, Any], sampling: Sampling, *, beside: Engine 
         round_plan(method(name), options, law_plan([sampling]), None, None)
         coupling_strength(method(name), options, 0)
     with _notes():
-        return load_engine(
+        engine = load_engine(
             given.get("model", MODEL),
             name,
             draft=given.get("draft"),
@@ -53,6 +59,9 @@ def open_engine(given: Mapping[str, Any], sampling: Sampling, *, beside: Engine 
             offline="offline" in given,
             target=None if beside is None else beside.parts.target,
         )
+    if compiled:
+        engine.compile()
+    return engine
 
 
 @contextmanager

@@ -31,7 +31,7 @@ def gumbel(key: Tensor, ids: Tensor) -> Tensor:
 
 def gumbel_rows(key_X: Tensor, vocab_size: int, dtype: torch.dtype) -> Tensor:
     """Noise `[X, V]` over a whole vocabulary, for every key a row. On a CPU, in tiles that stay in its cache."""
-    ids = torch.arange(vocab_size, dtype=torch.int32, device=key_X.device)
+    ids = torch.arange(vocab_size, device=key_X.device)
     whole = key_X.device.type != "cpu" or torch.compiler.is_compiling()
     rows = key_X.shape[0] if whole else max(1, _TILE // vocab_size)
     return torch.cat([gumbel(part[:, None], ids).to(dtype) for part in key_X.split(rows)])
@@ -40,7 +40,9 @@ def gumbel_rows(key_X: Tensor, vocab_size: int, dtype: torch.dtype) -> Tensor:
 def uniform(key: Tensor, ids: Tensor) -> Tensor:
     """Uniform noise in fp64, strictly inside (0, 1), at a resolution of 2**-32."""
     first, second = key.to(torch.int32), (key >> 32).to(torch.int32)
-    word = _mix(_mix(ids.to(torch.int32) * _signed(0x9E3779B9) + first) ^ second)
+    # this product in 64 bits: compilers take one of counted ids for an address, and those may not overflow
+    spread = ((ids.to(torch.int64) * 0x9E3779B9) & 0xFFFFFFFF).to(torch.int32)
+    word = _mix(_mix(spread + first) ^ second)
     # the sign bit flipped and 2**31 added: the word as an unsigned number
     return (word ^ _signed(1 << 31)).double().add_(2.0**31 + 0.5).mul_(2.0**-32)
 

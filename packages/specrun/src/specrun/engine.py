@@ -16,13 +16,14 @@ from specrun.calibration import Calibration
 from specrun.config import DraftOptions, Sampling
 from specrun.costs import CostTable
 from specrun.fallback import Fallback
+from specrun.graphs import graphed_step, widened
 from specrun.loop import SPAN, Finish, Request, decode
 from specrun.methods import Method, method
 from specrun.plan import coupling_strength, round_plan
 from specrun.prompting import Prompting
 from specrun.state import DecodeState, allocate, law_plan
 from specrun.stats import Stats
-from specrun.step import Clock, Parts, RoundPlan, Watch, no_clock
+from specrun.step import Clock, Parts, RoundPlan, Step, Watch, no_clock, step
 from specrun.text import TextStream
 from specrun.tokens import Tokenizer
 
@@ -92,6 +93,7 @@ class Engine:
             length_head=length_head if isinstance(plan.policy, AdaFlash) else None,
             costs=costs,
         )
+        self._step: Step = step
 
     def _coupling(self, slots: int, fitted: Coupling | None) -> Coupling | None:
         """The fitted table unless the user names a strength."""
@@ -101,6 +103,14 @@ class Engine:
         if fitted is not None and self.options.couple is None and fitted.slots >= slots:
             return fitted
         return Coupling.constant(slots, strength, self.parts.target.embedding.device)
+
+    def compile(self) -> None:
+        """Make rounds one graph each from now on (`specrun.graphs`): the first of every kind takes up to a minute."""
+        if self.plan_for([Sampling()]).policy is not None:
+            raise ValueError(
+                "compile: a compiled round has one width, got a length policy, which changes it; leave one of them out"
+            )
+        self._step = graphed_step(self.parts.target.embedding.device)
 
     def plain(self) -> "Engine":
         """The same target, tokenizer and template, decoding one token per pass."""
@@ -173,6 +183,7 @@ class Engine:
         batch_size: int | None = None,
         numbers: Sequence[int] | None = None,
         dropped: Callable[[int], bool] | None = None,
+        clock: Clock = no_clock,
     ) -> Iterator[Piece]:
         """Decode many prompts, `batch_size` rows at a time (None: all at once), and give out what every round adds.
 
@@ -189,7 +200,7 @@ class Engine:
         numbers = range(len(prompts)) if numbers is None else numbers
         requests = [self._request(*each) for each in zip(numbers, prompts, samplings, strict=True)]
         if requests:
-            yield from self._pieces(requests, batch_size or len(requests), dropped=dropped)
+            yield from self._pieces(requests, batch_size or len(requests), clock, dropped=dropped)
 
     def generate_batch(
         self,
@@ -235,7 +246,7 @@ class Engine:
         places = {id(request): place for place, request in enumerate(requests)}
         given = [0] * len(requests)
         for request in decode(
-            state, self._parts_for(batch), plan, requests, clock, watch, self._fallback_for(batch)
+            state, self._parts_for(batch), plan, requests, clock, watch, self._fallback_for(batch), self._step
         ):
             place = places[id(request)]
             ids, given[place] = request.tokens[given[place] :], len(request.tokens)
@@ -284,6 +295,8 @@ class Engine:
         """Buffers that fit, the ones at hand if they do; new ones hold the first `kept` cache rows of the old."""
         slack = max(plan.rows, plan.block_size, plan.path) + 1
         need = -(-(longest + slack) // SPAN) * SPAN
+        if self._step is not step:
+            need = widened(need)  # other sizes would need other graphs
         held = self._state
         fits = (
             held is not None

@@ -16,7 +16,7 @@ from specrun.products import Committed
 from specrun.stages.prefill import catch_up, prefill
 from specrun.state import DecodeState
 from specrun.stats import Stats
-from specrun.step import Clock, Parts, RoundPlan, Watch, no_clock, plain_plan, step
+from specrun.step import Clock, Parts, RoundPlan, Step, Watch, no_clock, plain_plan, step
 from specrun.text import TextStream
 
 Finish = Literal["stop", "length"]
@@ -51,6 +51,7 @@ def decode(
     clock: Clock = no_clock,
     watch: Watch | None = None,
     fallback: Fallback | None = None,
+    run: Step = step,
 ) -> Iterator[Request]:
     """Run all requests and yield each one whenever it has new tokens, for the last time with `finish` set.
 
@@ -84,7 +85,7 @@ def decode(
         # idle rows write behind their length too, which is 0
         furthest = max(lengths) + max(round_plan.rows, round_plan.block_size, round_plan.path) + 1
         span = min(-(-furthest // SPAN) * SPAN, state.capacity)
-        outcomes = _read(step(state, used, round_plan, span=span, clock=clock, watch=watch))
+        outcomes = _read(run(state, used, round_plan, span=span, clock=clock, watch=watch))
         seconds = time.perf_counter() - started
         if fallback is not None:
             _note(fallback, parts, [outcomes[row] for row in running], len(rows), span, drafts=drafts)

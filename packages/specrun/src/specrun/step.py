@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -33,6 +33,22 @@ Clock = Callable[[str], None]
 
 Watch = Callable[[Round], None]
 """Called behind every round with what it proposed and what became of it."""
+
+
+class Step(Protocol):
+    """A round, as `step` runs it or as `specrun.graphs` makes it."""
+
+    def __call__(
+        self,
+        state: DecodeState,
+        parts: "Parts",
+        plan: "RoundPlan",
+        *,
+        span: int,
+        clock: Clock = ...,
+        watch: Watch | None = ...,
+    ) -> Committed:
+        """Advance every row by one round."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,11 +1,19 @@
-"""Models to time: public shapes with random weights, where only the cost of a round means anything."""
+"""The name of a public shape in, an engine with random weights out: what a round costs does not depend on their values.
+
+What a round yields does: nothing that was drafted with random weights is accepted.
+"""
 
 import torch
 
+from speccorrect.registry import corrector_spec
+from speccorrect.source import HeadShape
 from specmodels.dflash import DFlash, DFlashConfig, LayerKind
 from specmodels.initialise import initialise
 from specmodels.layers.rope import RopeConfig
 from specmodels.qwen3 import Qwen3, Qwen3Config
+from specrun.config import DraftOptions
+from specrun.engine import Engine
+from specrun.methods import Method
 
 SHAPES = {
     # hidden, inner, layers, heads, key heads, head width, vocabulary, drafter layers, taps
@@ -62,3 +70,30 @@ def random_pair(shape: str, dtype: torch.dtype, positions: int) -> tuple[Qwen3, 
         initialise(model, generator)
         model.to(dtype).requires_grad_(requires_grad=False)
     return target, drafter
+
+
+def random_engine(
+    chosen: Method,
+    models: tuple[Qwen3, DFlash],
+    *,
+    options: DraftOptions | None = None,
+) -> Engine:
+    """An engine over such a pair, with an untrained head."""
+    target, drafter = models
+    if chosen.corrector is None:
+        return Engine(target, chosen, options=options)
+    shape = HeadShape(
+        hidden_size=drafter.config.hidden_size,
+        vocab_size=target.config.vocab_size,
+        block_size=drafter.config.block_size,
+        shifted=False,
+    )
+    head = corrector_spec(chosen.corrector).new(shape).to(target.embedding)
+    head.requires_grad_(requires_grad=False)
+    return Engine(
+        target,
+        chosen,
+        drafter=drafter,
+        corrector=head,  # type: ignore[arg-type]  # modules of the registry fulfil the protocol
+        options=options,
+    )
