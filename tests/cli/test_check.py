@@ -56,6 +56,10 @@ def test_other_ids_are_accused(check, monkeypatch):
         " ".join(outcome.out.split()),
     )
     assert outcome.out.endswith("\nNot lossless: dflash.\n")
+    (_, found) = check("--draws", 0, "--json", methods="dflash").record["methods"]
+    (first, *_) = found["partings"]["greedy"]
+    assert first["prompt"] == 1
+    assert first["margin"] is None or first["margin"] > 1e-3
 
 
 def test_ids_behind_a_tie_are_not(check, monkeypatch):

@@ -116,6 +116,12 @@ def test_wrong_values(refused, family, flags, message):
         (("doctor", "--contexts", "8"), "contexts: has no effect without --measure"),
         (("doctor", "--measure", "--context", "8"), "context: has no effect with --measure"),
         (("doctor", "--measure", "--batch-size", "2"), "batch-size: has no effect with --measure"),
+        (
+            ("chat", "--model", "tiny-llada"),
+            "model: got tiny-llada, which denoises blocks, expected one that",
+        ),
+        (("check", "--model", "tiny-llada"), "model: got tiny-llada, which denoises blocks"),
+        (("doctor", "--model", "llada2.1-mini"), "model: got llada2.1-mini, which denoises blocks"),
         (("doctor", "--context", "0"), "context: got 0, expected at least 1"),
         (("doctor", "--context", "1000000"), "context: got 1000000 tokens, expected at most"),
         (("doctor", "--batch-size", "-1"), "batch size: got -1, expected at least 1"),

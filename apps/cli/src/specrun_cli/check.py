@@ -5,6 +5,7 @@ that rounding settled. Chains under the rule *reject*, whose ids are others, are
 """
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from specrun import Engine, Method, Sampling, Stats, method, methods
 from specrun.catalogue import catalogue
 from specrun.compare import Parting, parting, places_in_law, rounding, uniform_p_value
 from specrun_cli.columns import paragraph, table
-from specrun_cli.opening import MODEL, announce, enough_memory, open_engine, prompt_ids
+from specrun_cli.opening import MODEL, announce, enough_memory, open_engine, prompt_ids, refuse_denoisers
 from specrun_cli.prompt import read_prompts
 
 TOKENS = 64
@@ -93,9 +94,7 @@ def _run(given: Mapping[str, Any]) -> int:
         findings.append(found)
     wrong = [found.method for found in findings if found.is_wrong(tie)]
     if "json" in given:
-        print(
-            json.dumps({"lossless": not wrong, "tie": tie, "methods": [asdict(found) for found in findings]})
-        )
+        print(json.dumps({"lossless": not wrong, "tie": tie, "methods": list(map(_record, findings))}))
     else:
         _print(findings, plain, list(laws), len(prompts), tie)
         print(f"\nNot lossless: {', '.join(wrong)}." if wrong else "\nLossless.")
@@ -123,6 +122,7 @@ def _laws(given: Mapping[str, Any]) -> tuple[Sampling, Sampling, int]:
 def _methods(given: Mapping[str, Any]) -> list[Method]:
     """The named ones, or those whose drafter is on this disk."""
     model = given.get("model", MODEL)
+    refuse_denoisers(model)
     if "methods" in given:
         return [method(name) for name in given["methods"].split(",") if name != "ar"]
     if "draft" in given:
@@ -188,6 +188,19 @@ def _print(findings: list[Finding], plain: Engine, laws: list[str], count: int, 
         for law, partings in found.partings.items():
             for number, one in partings:
                 print(paragraph("", f"{found.method}, {law}, {_story(number, one, plain, tie)}", indent=0))
+
+
+def _record(found: Finding) -> dict[str, Any]:
+    """As JSON, which has no infinity: the margin is null where one of the answers had ended."""
+    partings = {
+        law: [
+            asdict(one) | {"prompt": number, "margin": one.margin if math.isfinite(one.margin) else None}
+            for number, one in seen
+        ]
+        for law, seen in found.partings.items()
+    }
+    rate = found.stats.tokens_per_round
+    return {"method": found.method, "partings": partings, "tokens_per_round": rate, "p_value": found.p_value}
 
 
 def _cell(found: Finding, law: str, count: int, tie: float) -> str:

@@ -21,7 +21,7 @@ from specrun.budget import Budget, memory_budget
 from specrun.catalogue import Offer, catalogue, default_draft, downloads, offer
 from specrun_cli.columns import paragraph, table
 from specrun_cli.measure import run as measure
-from specrun_cli.opening import DRAFTING, MODEL, device_of
+from specrun_cli.opening import DRAFTING, MODEL, device_of, refuse_denoisers
 
 PACKAGES = ("specrun", "torch", "numpy", "safetensors", "tokenizers", "huggingface-hub", "jinja2")
 SPARE = 0.9  # of the free memory: the rest goes to activations and to fragments
@@ -50,6 +50,7 @@ def run(given: Mapping[str, Any]) -> int:
         measure(given)
         return 0
     model, chosen = given.get("model", MODEL), method(given.get("method", DRAFTING))
+    refuse_denoisers(model)
     for name in ("context", "batch_size"):
         if given.get(name, 1) < 1:
             raise ValueError(f"{name.replace('_', ' ')}: got {given[name]}, expected at least 1")

@@ -34,6 +34,7 @@ def read_sampling(given: Mapping[str, Any]) -> Sampling:
 
 def open_engine(given: Mapping[str, Any], sampling: Sampling, *, beside: Engine | None = None) -> Engine:
     """Check all that can be checked without weights, then load; the target comes from another engine if there is one."""
+    refuse_denoisers(given.get("model", MODEL))
     options = _settings(DraftOptions, given)
     name = given.get("method", METHOD)
     compiled = "compile" in given
@@ -78,6 +79,15 @@ def _notes() -> Iterator[None]:
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
+
+
+def refuse_denoisers(model: str) -> None:
+    """Complain about a model that does not write token by token, in commands that are about those that do."""
+    if any(listed.name == model and listed.diffusion for listed in catalogue()):
+        raise ValueError(
+            f"model: got {model}, which denoises blocks, expected one that writes token by token;"
+            " `specrun generate` alone takes both"
+        )
 
 
 def prompt_ids(engine: Engine | DiffusionEngine, prompt: str, given: Mapping[str, Any]) -> list[int]:
