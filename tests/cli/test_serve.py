@@ -148,6 +148,28 @@ def test_stops_end_an_answer_and_are_cut_off(client, alone):
     assert answer.usage.completion_tokens == plain.stats.tokens
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_every_cut_is_that_of_plain_decoding(client, alone, stream):
+    """Budgets around a block, and stop texts that begin at any place of the answer, broken characters among them."""
+    whole = expected(alone, temperature=0.9, seed=3).text
+    stops = [whole[place : place + 2] for place in range(0, len(whole) - 2, 17)]
+    cuts = [{"max_new_tokens": count} for count in (0, 1, 5, 6)] + [{"stop": (stop,)} for stop in stops]
+    for cut in cuts:
+        named = {"max_tokens": cut["max_new_tokens"]} if "max_new_tokens" in cut else {"stop": cut["stop"]}
+        plain = expected(alone, temperature=0.9, seed=3, **cut)
+        answer = client.chat.completions.create(
+            model=MODEL, messages=TURN, temperature=0.9, seed=3, stream=stream, **named
+        )
+        if stream:
+            chunks = list(answer)
+            text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+            finish = chunks[-1].choices[0].finish_reason
+        else:
+            text, finish = answer.choices[0].message.content, answer.choices[0].finish_reason
+            assert answer.usage.completion_tokens == plain.stats.tokens, cut
+        assert (text, finish) == (plain.text, plain.finish), cut
+
+
 def test_texts_are_continued_as_they_stand(client, alone):
     answer = client.completions.create(model=MODEL, prompt=[PROMPT, "def f("], max_tokens=9, temperature=0)
     assert [choice.text for choice in answer.choices] == [
