@@ -37,7 +37,7 @@ RANDOM = "auto, random drafter"
 POLICIES = ("threshold", "libraspec", "dspark", "caddtree", "measured")
 
 
-def engines_of(name: str, rows: int) -> dict[str, dict[str, Engine]]:
+def engines_of(name: str, rows: int, wanted: list[str]) -> dict[str, dict[str, Engine]]:
     """One engine per policy and stream of prompts; all share one target.
 
     Those that judge while they decode learn from one prompt for the next, so each stream has one of its own.
@@ -46,6 +46,8 @@ def engines_of(name: str, rows: int) -> dict[str, dict[str, Engine]]:
     target = plain.parts.target
     found = {"plain": plain, "all rows": load_engine("tiny", name, target=target)}
     for policy in [*(f"fixed={count}" for count in FIXED if count < rows), *POLICIES]:
+        if policy not in wanted:
+            continue
         found[policy] = load_engine("tiny", name, options=DraftOptions(policy=policy), target=target)
     judged = {
         "auto": lambda: load_engine("tiny", "auto", target=target),
@@ -98,7 +100,7 @@ def decode(engine: Engine, prompts: list[list[int]], tokens: int) -> dict[str, f
 def measure(name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
     """One row per policy and domain, and one for the mix of all domains."""
     rows = load_engine("tiny", name).plan_for([Sampling()]).rows
-    engines = engines_of(name, rows)
+    engines = engines_of(name, rows, options.policies)
     plain = engines["plain"]["math"]
     prompts = {
         domain: [plain.chat_ids(item.prompt) for item in spectiny.prompts(domain)[: options.prompts]]
@@ -239,6 +241,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--methods", nargs="+", default=["dflash", "dominotree"])
+    every = [*(f"fixed={count}" for count in FIXED), *POLICIES]
+    parser.add_argument("--policies", nargs="+", default=every, choices=every)
     parser.add_argument("--prompts", type=int, default=2, help="of each domain")
     parser.add_argument("--tokens", type=int, default=48, help="new tokens at most")
     parser.add_argument("--repeats", type=int, default=7)

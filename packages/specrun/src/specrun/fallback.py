@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 SHARE = 0.01
 """Of the time of plain decoding, what may be spent on trials."""
-TRIAL = 2
+TRIAL = 3
 """Rounds of a trial."""
 RETURN = 1.05
 """Times the speed of plain decoding that a trial has to reach; to stay, drafting only has to be no slower."""
@@ -22,15 +22,15 @@ FADE = 0.9
 """Weight of a drafting round against the next one."""
 TRUST = 8.0
 """Rounds that the first estimate counts for."""
-LEFT = 0.5
+LEFT = 1.0
 """Rounds that all experience counts for when a trial begins: the text may be another one by now."""
 STAKE = 10.0
 """Credit to begin with, in rounds of plain decoding."""
 LARGEST = 200.0
 """Most credit that can be held, likewise."""
-NEW = 2.0
+NEW = 4.0
 """Rounds that experience of earlier requests counts for."""
-PAUSE, LONGEST_PAUSE = 32, 512
+PAUSE, LONGEST_PAUSE = 16, 512
 """Plain rounds behind a trial that failed; the next one waits twice as long."""
 
 
