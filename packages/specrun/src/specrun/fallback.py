@@ -24,7 +24,7 @@ TRUST = 8.0
 """Rounds that the first estimate counts for."""
 LEFT = 1.0
 """Rounds that all experience counts for when a trial begins: the text may be another one by now."""
-STAKE = 10.0
+STAKE = 2.0
 """Credit to begin with, in rounds of plain decoding."""
 LARGEST = 200.0
 """Most credit that can be held, likewise."""
