@@ -2,8 +2,8 @@
 
 `python tools/bench/lossless.py --dtype float64`: prompts of all domains, greedy and sampled with filters. In float64 no
 difference is expected at all. In float32 a pass over one row and a pass over many round differently, so where ids differ
-the margin of the choice at the first difference is measured: the gap between the two best scores, noise included. A gap
-below 1e-5 is a tie; anything else is a bug. The exit code says which.
+the margin of the choice at the first difference is measured: by how much plain decoding preferred its own, noise included. A
+margin below 1e-5 is a tie; anything else is a bug. The exit code says which.
 """
 
 import argparse
@@ -15,12 +15,9 @@ from pathlib import Path
 import torch
 
 import spectiny
-from speccorrect.accept import Keys, target_noise
-from speccorrect.law import shape_logits
-from specmodels.kv import RowsMemory
-from specrun import Engine, Sampling, load_engine, methods
+from specrun import Sampling, load_engine, methods
+from specrun.compare import parting
 from specrun.embedded import embedded_models
-from specrun.state import law_plan
 from spectrain.record import commit
 
 TIE = 1e-5
@@ -29,22 +26,6 @@ LAWS = {
     "T=0.7 top-p 0.95": {"temperature": 0.7, "top_p": 0.95},
     "T=1 top-k 50": {"temperature": 1.0, "top_k": 50},
 }
-
-
-def margin(engine: Engine, ids: list[int], request: int, sampling: Sampling) -> float:
-    """Gap between the two best scores of the token behind `ids`, as the target draws it."""
-    plan = law_plan([sampling])
-    state = engine._buffers(1, len(ids) + 1, engine.plan_for([sampling]))  # noqa: SLF001  # the law of one row
-    state.admit(0, sampling, (), request)
-    tokens = torch.tensor([ids])
-    hidden = engine.parts.target(tokens, torch.arange(len(ids))[None], RowsMemory()).hidden_BQD[:, -1:]
-    scores = shape_logits(engine.parts.target.logits(hidden), state.law, plan)
-    if plan.noise:
-        keys = Keys(seed_B=state.seed_B, request_B=state.request_B, anchor_B=torch.tensor([len(ids) - 1]))
-        noise = target_noise(keys, 1, scores.shape[-1]).to(scores.dtype)
-        scores = scores + noise * sampling.temperature
-    best = scores.flatten().topk(2).values
-    return float(best[0] - best[1])
 
 
 @torch.no_grad()
@@ -75,14 +56,9 @@ def main() -> int:
             answers = load_engine("tiny", name, dtype=options.dtype).generate_batch(prompts, sampling)
             gaps = []
             for request, (answer, ids) in enumerate(zip(answers, expected, strict=True)):
-                if answer.token_ids != ids:
-                    same = next(
-                        i
-                        for i in range(len(ids) + 1)
-                        if answer.token_ids[: i + 1] != ids[: i + 1]
-                        or i == min(len(ids), len(answer.token_ids))
-                    )
-                    gaps.append(margin(plain, prompts[request] + ids[:same], request, sampling))
+                found = parting(plain, prompts[request], ids, answer.token_ids, sampling, number=request)
+                if found is not None:
+                    gaps.append(found.margin)
             wrong = [gap for gap in gaps if gap >= TIE or options.dtype == "float64"]
             bugs += len(wrong)
             rows.append(

@@ -79,7 +79,7 @@ def _decode(
     """Write every answer as it is finished; return what the whole run came to."""
     total, started = Stats(), time.perf_counter()
     tokens = longest = 0
-    bar = tqdm(total=done + len(waiting), initial=done, unit="line", disable=None)
+    bar = tqdm(total=done + len(waiting), initial=done, unit=" lines", disable=None)
     pieces = engine.stream_batch(
         [line.prompt for _, line in waiting],
         [line.sampling for _, line in waiting],
