@@ -61,7 +61,7 @@ def main() -> None:
         fresh_server.terminate()
         fresh_server.wait()
     record = {
-        "command": " ".join(["python", *sys.orig_argv[1:]]),
+        "command": f"python tools/soak.py --method {options.method}",
         "commit": head.stdout.strip(),
         "method": options.method,
         "aborts": ABORTS,

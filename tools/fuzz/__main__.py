@@ -56,7 +56,7 @@ def main() -> None:
             return
         found, cases, seconds = run(options, models, methods, Path(name))
     record = {
-        "command": " ".join(["python", *sys.orig_argv[1:]]),
+        "command": f"python tools/fuzz --seconds {options.seconds:g} --first {options.first}",
         "commit": commit,
         "torch": torch.__version__,
         "first": options.first,
