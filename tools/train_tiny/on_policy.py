@@ -96,6 +96,23 @@ def compare(folder: Path, count: int) -> dict[str, dict[str, dict[str, Any]]]:
     return found
 
 
+def against(cell: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:
+    """Change of tokens and of rows per round in percent; the interval of the former is paired over prompts, 95 %."""
+    counts = [np.array(one["prompts"]) for one in (cell, base)]
+    chosen = np.random.default_rng(0).integers(0, len(counts[0]), (RESAMPLES, len(counts[0])))
+    ours, theirs = (one[chosen].sum(axis=1) for one in counts)
+    change = 100 * (ours[:, 0] / ours[:, 1] / (theirs[:, 0] / theirs[:, 1]) - 1)
+
+    def percent(key: str) -> float:
+        return round(100 * (cell[key] / base[key] - 1), 2)
+
+    return {
+        "tokens_percent": percent("tokens_per_round"),
+        "interval": [round(float(value), 2) for value in np.quantile(change, [0.025, 0.975])],
+        "rows_percent": percent("rows_per_round"),
+    }
+
+
 def bar_of(label: str, steps: int) -> Callable[[int, Mapping[str, float]], None]:
     """A progress bar for a loop."""
     bar = tqdm(total=steps, desc=label, mininterval=5.0)
@@ -207,10 +224,18 @@ def main() -> None:
     seconds = time.perf_counter() - started
 
     served = [one._asdict() | {"tokens_per_round": round(one.tokens_per_round, 4)} for one in policy.served()]
-    report: dict[str, Any] = {
-        "drafter": {name: compare(folder / name, options.measured) for name in ("offline", "online")},
-        "served": served,
+    drafters = {name: compare(folder / name, options.measured) for name in ("offline", "online")}
+    whole = {name: cells["whole blocks"] for name, cells in drafters.items()}
+    changes: dict[str, Any] = {
+        "online over offline": {
+            domain: against(whole["online"][domain], whole["offline"][domain]) for domain in MEASURED
+        }
     }
+    for name, cells in drafters.items():
+        for policy in list(cells)[1:]:
+            changes[f"{name}, {policy} over whole blocks"] = {
+                domain: against(cells[policy][domain], whole[name][domain]) for domain in MEASURED
+            }
     write_record(
         Path(__file__).parent / "results" / f"{options.name}.json",
         seed=SEED,
@@ -222,9 +247,11 @@ def main() -> None:
         steps={"lengths": HEAD_STEPS, "on_policy": options.rounds * options.updates},
         updates=load_run(folder / "rounds" / "last.pt").step,
         training_seconds=round(seconds, 1),
-        **report,
+        served=served,
+        drafters=drafters,
+        changes=changes,
     )
-    print(json.dumps(report["drafter"], indent=1))
+    print(json.dumps(changes, indent=1))
 
 
 if __name__ == "__main__":
