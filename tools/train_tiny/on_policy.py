@@ -8,7 +8,6 @@ with --resume goes on with; the report goes into tools/train_tiny/results/.
 
 import argparse
 import json
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -198,7 +197,6 @@ def main() -> None:
     parser.add_argument("--resume", action="store_true")
     options = parser.parse_args()
     folder = BUILD / options.name
-    started = time.perf_counter()
     engine = load_engine(TARGET_FOLDER, "dflash", draft=DRAFTER_FOLDER)
     trained = load_engine(TARGET_FOLDER, "dflash", draft=DRAFTER_FOLDER).parts.drafter
     assert trained is not None, "the method drafts"
@@ -221,7 +219,6 @@ def main() -> None:
     )
     policy = on_policy(engine, pair, folder / "rounds", config, options.rounds, resume=options.resume)
     save(pair, engine, folder / "online")
-    seconds = time.perf_counter() - started
 
     served = [one._asdict() | {"tokens_per_round": round(one.tokens_per_round, 4)} for one in policy.served()]
     drafters = {name: compare(folder / name, options.measured) for name in ("offline", "online")}
@@ -246,7 +243,6 @@ def main() -> None:
         optimisers={"drafter": asdict(DRAFTER), "head": asdict(HEAD)},
         steps={"lengths": HEAD_STEPS, "on_policy": options.rounds * options.updates},
         updates=load_run(folder / "rounds" / "last.pt").step,
-        training_seconds=round(seconds, 1),
         served=served,
         drafters=drafters,
         changes=changes,
