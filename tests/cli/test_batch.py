@@ -114,9 +114,9 @@ def whole(run):
     parts = []
     finish = Journal.finish
 
-    def watched(journal):
+    def watched(journal, numbers):
         parts.append(run.part.read_bytes())
-        finish(journal)
+        finish(journal, numbers)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Journal, "finish", watched)
@@ -163,6 +163,13 @@ def test_a_line_that_was_changed_is_decoded_again(run, whole):
     run(changed, *SAMPLED)
     before, now = expected.splitlines(), run.output.read_bytes().splitlines()
     assert [index for index in range(len(entries)) if before[index] != now[index]] == [2]
+
+
+def test_a_line_that_was_taken_away_has_no_answer(run, whole):
+    entries, expected, journal = whole
+    run.part.write_bytes(journal)
+    run(entries[:4], *SAMPLED)
+    assert run.output.read_bytes().splitlines() == expected.splitlines()[:4]
 
 
 def test_other_options_do_not_mix(run, whole):

@@ -57,7 +57,7 @@ def run(given: Mapping[str, Any]) -> None:
     except KeyboardInterrupt:
         print("specrun: stopped; the same command goes on from here", file=sys.stderr)
         raise
-    journal.finish()
+    journal.finish(source.number for source in sources)
     print(
         f"specrun: {len(waiting)} answers{f' beside {done} from before' if done else ''}, {total}",
         file=sys.stderr,

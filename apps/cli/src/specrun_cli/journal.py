@@ -4,7 +4,7 @@ Beside the output grows `<output>.part`: a line of settings, then a line per ans
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +41,11 @@ class Journal:
         with self.part.open("a", encoding="utf-8") as stream:
             stream.write(f"{text}\n")
 
-    def finish(self) -> None:
-        """Write the output, and take the journal away."""
+    def finish(self, numbers: Iterable[int]) -> None:
+        """Write the answers to these lines in order, and take the journal away."""
         whole = self.output.with_name(f"{self.output.name}.whole")
         with whole.open("w", encoding="utf-8") as stream:
-            for number in sorted(self._answers):
+            for number in sorted(self._answers.keys() & set(numbers)):
                 stream.write(json.dumps({"line": number, **self._answers[number][1]}) + "\n")
         whole.replace(self.output)
         self.part.unlink(missing_ok=True)
