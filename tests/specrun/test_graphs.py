@@ -58,6 +58,8 @@ def test_a_round_is_traced_whole_and_gives_the_same_ids(name, sampling, options)
     with torch.compiler.set_stance("fail_on_recompile"):
         assert ids_of(engine, sampling, 2) == expected
     assert len(run._graphs) == 1
+    assert ids_of(engine, sampling, 3) == expected
+    assert len(run._graphs) == 2
 
 
 @pytest.mark.slow

@@ -32,14 +32,14 @@ def widened(rows: int) -> int:
 
 
 class Compiled:
-    """`step` through `torch.compile`, one whole graph per plan and span.
+    """`step` through `torch.compile`, one whole graph per plan, span and size of the batch.
 
     Nothing inside is timed apart: the clock hears of a stage "round". A round that is watched runs as it stands.
     """
 
     def __init__(self, backend: str = "inductor") -> None:
         self._backend = backend
-        self._graphs: dict[tuple[RoundPlan, int], Callable[..., Committed]] = {}
+        self._graphs: dict[tuple[RoundPlan, int, torch.Size], Callable[..., Committed]] = {}
 
     def __call__(
         self,
@@ -55,12 +55,11 @@ class Compiled:
         if watch is not None:
             return step(state, parts, plan, span=span, clock=clock, watch=watch)
         span = min(widened(span), state.capacity)
-        if (plan, span) not in self._graphs:
+        key = plan, span, state.tokens_BT.shape
+        if key not in self._graphs:
             keep_compiled_code()
-            self._graphs[plan, span] = torch.compile(
-                _round(), fullgraph=True, dynamic=False, backend=self._backend
-            )
-        committed = self._graphs[plan, span](state, parts, plan, span)
+            self._graphs[key] = torch.compile(_round(), fullgraph=True, dynamic=False, backend=self._backend)
+        committed = self._graphs[key](state, parts, plan, span)
         clock("round")
         return committed
 
