@@ -3,8 +3,8 @@
 Run from the root of the repository: `python tools/train_tiny/llada.py mini`, then `flash`. The documents are made from a
 seed; log, record and checkpoints go into build/tiny/llada-.../, and export.py makes the shipped files from them. Like the
 published models, the pair begins as an autoregressive one: two layers of the embedded target are taken over by the smaller
-model and get experts that say nothing yet. The larger one grows from the smaller one, as it is before its learning rate
-falls, by the other two layers, which say nothing at first either. A run that was stopped goes on with --resume.
+model and get experts that say nothing yet. The larger one grows from the finished smaller one by the other two layers, which
+say nothing at first either. A run that was stopped goes on with --resume.
 """
 
 import argparse
@@ -31,7 +31,16 @@ from spectrain.optim import MixedOptimiser, OptimiserConfig, Schedule
 from spectrain.record import write_record
 
 MODELS = {"mini": LLADA_MINI, "flash": LLADA_FLASH}
-STEPS = {"mini": 1_000, "flash": 300}
+RUNS = {
+    "mini": (
+        OptimiserConfig(matrix_lr=0.015, other_lr=3e-3, matrix_decay=0.02),
+        Schedule(steps=1_000, warmup=20),
+    ),
+    "flash": (
+        OptimiserConfig(matrix_lr=0.008, other_lr=1.5e-3, matrix_decay=0.02),
+        Schedule(steps=90, warmup=5, decay=0.9),
+    ),
+}
 TAKEN = (
     0,
     3,
@@ -46,7 +55,6 @@ STAGES = {
     "flash": BlockStages((MIXED,)),
 }
 NOISE = Noise(own_share=0.5)
-WARMUP = 20  # steps of rising learning rates
 BALANCE = 1e-3  # step of a router's bias
 
 
@@ -125,16 +133,16 @@ def main() -> None:
     """Train; see the module's docstring."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=MODELS)
-    parser.add_argument("--steps", type=int)
     parser.add_argument("--resume", action="store_true")
     options = parser.parse_args()
-    steps = options.steps or STEPS[options.what]
 
     train, valid = corpus(BUILD / "small-problems")
     config, stages = MODELS[options.what], STAGES[options.what]
     target = load_target(TARGET_FOLDER, dtype=torch.float32)
-    trunk = BUILD / "llada-mini" / f"step-{Schedule(steps=STEPS['mini'], warmup=WARMUP).decay_start}.pt"
-    model = grown(target, config, TAKEN) if options.what == "mini" else deepened(target, trunk, config)
+    if options.what == "mini":
+        model = grown(target, config, TAKEN)
+    else:
+        model = deepened(target, BUILD / "llada-mini" / "last.pt", config)
     model.train()
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(requires_grad=not name.endswith("router.bias"))
@@ -156,8 +164,7 @@ def main() -> None:
         model.train()
         return {"valid": float(found.loss), **{f"valid_{k}": float(v) for k, v in found.metrics.items()}}
 
-    optimiser = OptimiserConfig(matrix_lr=0.015, other_lr=3e-3, matrix_decay=0.02)
-    schedule = Schedule(steps=steps, warmup=WARMUP)
+    optimiser, schedule = RUNS[options.what]
     folder = BUILD / f"llada-{options.what}"
     write_record(
         folder / "record.json",
@@ -174,7 +181,7 @@ def main() -> None:
         balance=BALANCE,
         autocast="bfloat16",
     )
-    with tqdm(total=steps, mininterval=10.0) as bar:
+    with tqdm(total=schedule.steps, mininterval=10.0) as bar:
 
         def show(step: int, values: Mapping[str, float]) -> None:
             bar.update(step - bar.n)

@@ -1,6 +1,8 @@
 """Measure drafts and their revision on held-out small word problems: right answers against time, as JSON and picture.
 
-Run from the root of the repository: `python tools/train_tiny/revision.py`. It needs matplotlib. Compared are decoding by
+Run from the root of the repository: `python tools/train_tiny/revision.py measure --out part.json`, then
+`python tools/train_tiny/revision.py report part.json`; parts of other problems (`--first 50`) can be measured at the same
+time and reported together. It needs matplotlib. Compared are decoding by
 blocks under a grid of thresholds, by both models; drafts of either that the larger one refines; and refinement that
 begins with masks alone. Time is the processor time of one thread, the prompt's pass included, one prompt at a time.
 """
@@ -41,17 +43,16 @@ mpl.use("Agg")
 from matplotlib import pyplot as plt
 
 RESULTS = Path("tools/train_tiny/results")
+PICTURE = Path("docs/images/llada-revision.png")
 BUDGET = 160  # tokens of an answer at most
 NEAR = 0.1  # a setting is as fast as another one within this share of its time
 
 BLOCKS = {
     **PRESETS,
     "no edits .5": Decoding(mask_threshold=0.5, edit_threshold=None),
-    "no edits .7": Decoding(mask_threshold=0.7, edit_threshold=None),
     ".3/.3": Decoding(mask_threshold=0.3, edit_threshold=0.3),
-    "quality, 2 reopened": Decoding(reopened=2),
 }
-DRAFTS = ("speed", "no edits .5")
+DRAFT = "speed"
 REVISIONS = {
     "global .9": Refinement(),
     "global .7": Refinement(edit_threshold=0.7),
@@ -63,7 +64,7 @@ REVISIONS = {
     "one block ahead .5": Refinement(ahead=1, edit_threshold=0.5),
     "global, a quarter masked": Refinement(edit_threshold=0.5, remask=0.25),
 }
-FROM_MASKS = {f"{steps} steps": Refinement(edit_threshold=0.5, steps=steps) for steps in (8, 16, 32)}
+FROM_MASKS = {f"{steps} steps": Refinement(edit_threshold=0.5, steps=steps) for steps in (8, 16)}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -163,28 +164,48 @@ class Bench:
         return totals
 
 
-def row(kind: str, name: str, found: list[Outcome], drafts: list[Outcome] | None = None) -> dict[str, Any]:
-    """The figures of one setting."""
-    count, right = len(found), sum(one.right for one in found)
-    mean = {
-        field: sum(getattr(one.stats, field) for one in found) / count
-        for field in ("tokens", "draft_forwards", "refine_forwards", "draft_edits")
-    }
-    figures = {
-        "kind": kind,
-        "setting": name,
+Row = dict[str, Any]
+
+
+def row(kind: str, setting: str, found: list[Outcome], drafts: list[Outcome] | None = None) -> Row:
+    """What one setting made of every problem, in a form that a file can hold."""
+    outcomes = [
+        {
+            "right": one.right,
+            "draft_right": None if drafts is None else drafts[place].right,
+            "sums": one.sums,
+            "seconds": one.seconds,
+            "tokens": one.stats.tokens,
+            "draft_forwards": one.stats.draft_forwards,
+            "refine_forwards": one.stats.refine_forwards,
+            "draft_edits": one.stats.draft_edits,
+            "refine_changes": sum(one.stats.edits_per_step),
+        }
+        for place, one in enumerate(found)
+    ]
+    return {"kind": kind, "setting": setting, "outcomes": outcomes}
+
+
+def figures(measured_row: Row) -> Row:
+    """The means of one setting over all its problems."""
+    outcomes = measured_row["outcomes"]
+    count, right = len(outcomes), sum(one["right"] for one in outcomes)
+    names = ("seconds", "tokens", "draft_forwards", "refine_forwards", "draft_edits", "refine_changes")
+    mean = {name: sum(one[name] for one in outcomes) / count for name in names}
+    pairs = [(one["draft_right"], one["right"]) for one in outcomes]
+    stated = sum(one["sums"][0] for one in outcomes)
+    return {
+        "kind": measured_row["kind"],
+        "setting": measured_row["setting"],
+        "problems": count,
         "right": right / count,
         "interval": wilson(right, count),
-        "sums_that_hold": sum(one.sums[1] for one in found) / max(1, sum(one.sums[0] for one in found)),
-        "seconds": sum(one.seconds for one in found) / count,
+        "sums_that_hold": sum(one["sums"][1] for one in outcomes) / max(1, stated),
         **mean,
         "tokens_per_forward": mean["tokens"] / (mean["draft_forwards"] + mean["refine_forwards"]),
-        "refine_changes": sum(sum(one.stats.edits_per_step) for one in found) / count,
+        "mended": pairs.count((False, True)),
+        "broken": pairs.count((True, False)),
     }
-    if drafts is not None:
-        pairs = [(before.right, after.right) for before, after in zip(drafts, found, strict=True)]
-        figures |= {"mended": pairs.count((False, True)), "broken": pairs.count((True, False))}
-    return figures
 
 
 def sums_of(text: str) -> tuple[int, int]:
@@ -202,35 +223,34 @@ def wilson(hits: int, count: int, z: float = 1.96) -> tuple[float, float]:
     return max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale)
 
 
-def measured(bench: Bench, flash: Llada2, mini: Llada2) -> Iterator[dict[str, Any]]:
+def measured(bench: Bench, flash: Llada2, mini: Llada2) -> Iterator[Row]:
     """All settings, one row each."""
-    models = {"flash": flash, "mini": mini}
-    drafts: dict[tuple[str, str], list[Outcome]] = {}
-    for who, model in models.items():
+    drafts: dict[str, list[Outcome]] = {}
+    for who, model in (("flash", flash), ("mini", mini)):
         for name, decoding in BLOCKS.items():
             found = bench.blocks(model, decoding)
             yield row(f"{who} by blocks", name, found)
-            if name in DRAFTS:
-                drafts[who, name] = found
-    for (who, draft), before in drafts.items():
+            if name == DRAFT:
+                drafts[who] = found
+    for who, before in drafts.items():
         for name, refinement in REVISIONS.items():
             after = bench.revised(flash, before, refinement)
-            yield row(f"{who} drafts, flash refines", f"{draft}; {name}", after, before)
+            yield row(f"{who} drafts, flash refines", name, after, before)
     nothing = bench.nothing(flash)
     for name, refinement in FROM_MASKS.items():
         yield row("flash refines masks", name, bench.revised(flash, nothing, refinement))
 
 
-def front(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def front(rows: list[Row]) -> list[Row]:
     """The settings that no other one beats in both time and answers, by time."""
-    kept: list[dict[str, Any]] = []
+    kept: list[Row] = []
     for one in sorted(rows, key=lambda row: (row["seconds"], -row["right"])):
         if not kept or one["right"] > kept[-1]["right"]:
             kept.append(one)
     return kept
 
 
-def matched(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def matched(rows: list[Row]) -> list[Row]:
     """For the best refined setting of each kind, the best one of decoding by blocks that takes no longer."""
     found = []
     alone = [one for one in rows if one["kind"] == "flash by blocks"]
@@ -244,7 +264,7 @@ def matched(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def draw(rows: list[dict[str, Any]], path: Path) -> None:
+def draw(rows: list[Row], path: Path) -> None:
     """The picture of answers against time."""
     figure, axes = plt.subplots(figsize=(7, 4.5))
     for kind, marker in zip(dict.fromkeys(one["kind"] for one in rows), "os^vD", strict=True):
@@ -272,43 +292,80 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     figure.savefig(path, dpi=120)
 
 
-def main() -> None:
-    """Measure; see the module's docstring."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--prompts", type=int, default=100)
-    parser.add_argument("--models", type=Path, help="folder with flash and mini instead of the package's")
-    parser.add_argument("--out", type=Path, default=RESULTS / "revision.json")
-    options = parser.parse_args()
+def measure(options: argparse.Namespace) -> None:
+    """Decode the problems under every setting."""
     folders = LLADA_FOLDERS
     if options.models:
         folders = {name: options.models / name for name in LLADA_FOLDERS}
     torch.set_num_threads(1)
     flash, mini = (load_llada2(folders[name], dtype=torch.float32) for name in ("flash", "mini"))
-    bench = Bench(folders["flash"], held_out_small()[: options.prompts])
-    rows: list[dict[str, Any]] = []
-    for figures in measured(bench, flash, mini):
-        rows.append(figures)
-        print(
-            f"{figures['kind']:<28} {figures['setting']:<40} {100 * figures['right']:5.1f} %"
-            f" {100 * figures['sums_that_hold']:5.1f} %"
-            f" {1000 * figures['seconds']:7.1f} ms {figures['draft_forwards']:6.1f} + {figures['refine_forwards']:4.1f}"
-            f" {figures.get('mended', ''):>3} {figures.get('broken', ''):>3}",
-            flush=True,
-        )
-    record = {
+    bench = Bench(folders["flash"], held_out_small()[options.first : options.first + options.problems])
+    rows = []
+    for found in measured(bench, flash, mini):
+        rows.append(found)
+        print(as_line(figures(found)), flush=True)
+    part = {
         "commit": commit(),
         "sources": source_hash(SOURCES),
-        "prompts": options.prompts,
+        "first": options.first,
+        "problems": options.problems,
         "budget": BUDGET,
         "losses_of_right_answers": {"flash": bench.losses(flash), "mini": bench.losses(mini)},
         "decodings": {name: asdict(decoding) for name, decoding in BLOCKS.items()},
         "refinements": {name: asdict(refinement) for name, refinement in (REVISIONS | FROM_MASKS).items()},
         "rows": rows,
+    }
+    options.out.write_text(json.dumps(part) + "\n", encoding="utf-8")
+
+
+def report(options: argparse.Namespace) -> None:
+    """Put parts together: a table, a picture and one file of figures."""
+    parts = [json.loads(path.read_text(encoding="utf-8")) for path in options.parts]
+    joined = [
+        {**found, "outcomes": [one for part in parts for one in part["rows"][place]["outcomes"]]}
+        for place, found in enumerate(parts[0]["rows"])
+    ]
+    rows = [figures(found) for found in joined]
+    for found in rows:
+        print(as_line(found))
+    kept = {name: value for name, value in parts[0].items() if name not in {"rows", "first", "problems"}}
+    record = {
+        **kept,
+        "losses_of_right_answers": [part["losses_of_right_answers"] for part in parts],
+        "rows": rows,
         "front": front(rows),
         "matched": matched(rows),
     }
-    options.out.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    draw(rows, options.out.with_suffix(".png"))
+    options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    draw(rows, options.picture)
+
+
+def as_line(found: Row) -> str:
+    """One row of the table."""
+    return (
+        f"{found['kind']:<27} {found['setting']:<37} {100 * found['right']:5.1f} % {100 * found['sums_that_hold']:5.1f} %"
+        f" {1000 * found['seconds']:6.0f} ms {found['draft_forwards']:5.1f} + {found['refine_forwards']:4.1f}"
+        f" {found['mended']:3d} {found['broken']:3d}"
+    )
+
+
+def main() -> None:
+    """Measure or report; see the module's docstring."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    commands = parser.add_subparsers(required=True)
+    add = commands.add_parser("measure", help="decode problems under every setting")
+    add.set_defaults(run=measure)
+    add.add_argument("--first", type=int, default=0, help="the first problem")
+    add.add_argument("--problems", type=int, default=50)
+    add.add_argument("--models", type=Path, help="folder with flash and mini instead of the package's")
+    add.add_argument("--out", type=Path, required=True)
+    add = commands.add_parser("report", help="put measured parts together")
+    add.set_defaults(run=report)
+    add.add_argument("parts", type=Path, nargs="+")
+    add.add_argument("--out", type=Path, default=RESULTS / "revision.json")
+    add.add_argument("--picture", type=Path, default=PICTURE)
+    options = parser.parse_args()
+    options.run(options)
 
 
 if __name__ == "__main__":
