@@ -6,12 +6,13 @@ import json
 import socket
 import threading
 import time
+from types import SimpleNamespace
 
 import openai
 import pytest
 import uvicorn
 
-from specrun import DraftOptions, Sampling, load_engine
+from specrun import DraftOptions, Piece, Sampling, load_engine
 from specrun_cli.server.app import MOST_BODY, build
 from specrun_cli.server.worker import BusyError, Job, Worker
 
@@ -354,6 +355,45 @@ def test_a_client_that_goes_away_ends_its_answer(family, alone):
             answer = client.chat.completions.create(model=MODEL, messages=TURN, temperature=0.9, seed=1)
         assert answer.choices[0].message.content == expected(alone, temperature=0.9, seed=1).text
         assert served.worker.waiting == 0
+    finally:
+        served.close()
+
+
+class Endless:
+    """An engine whose answers end when nobody wants them any more, and not before."""
+
+    method = SimpleNamespace(name="endless")
+    context = 10**6
+
+    def __init__(self):
+        self.started, self.ended = threading.Event(), threading.Event()
+
+    def chat_ids(self, turns, *, thinking):
+        return [1]
+
+    def check(self, prompt, sampling):
+        pass
+
+    def stream_batch(self, prompts, samplings, *, numbers, dropped):
+        while not dropped(0):
+            self.started.set()
+            time.sleep(0.005)
+            yield Piece(index=0, text="x", token_ids=[1], generation=None)
+        self.ended.set()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_closed_connection_reaches_the_engine(stream):
+    engine = Endless()
+    served = Served(engine)
+    try:
+        with socket.create_connection(("127.0.0.1", served.port)) as connection:
+            body = json.dumps({"messages": TURN, "stream": stream}).encode()
+            head = "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            assert engine.started.wait(30)
+            assert not engine.ended.is_set()
+        assert engine.ended.wait(30), "the answer went on for nobody"
     finally:
         served.close()
 

@@ -28,13 +28,13 @@ from cases import damage, write_models
 from specmodels.template import read_chat_template, read_stop_ids
 from specrun import load_engine
 
-LIMIT = 10.0  # seconds for one case
+LIMIT = 10.0  # seconds of the processor for one case
 MEMORY = 3 * 2**30  # bytes beyond what the process held before
 BATCH = 250  # cases of one process
 
 
 class TooSlowError(BaseException):
-    """Raised from the alarm; nothing that catches exceptions catches it."""
+    """Raised from the timer; nothing that catches exceptions catches it."""
 
 
 def main() -> None:
@@ -120,8 +120,8 @@ def answer(number: int, models: Path, methods: list[str], scratch: Path, *, show
     for name in ("target", method):
         shutil.copytree(models / name, folder / name)
     kind = damage(folder, method, rng)
-    signal.signal(signal.SIGALRM, _too_slow)
-    signal.setitimer(signal.ITIMER_REAL, LIMIT)
+    signal.signal(signal.SIGPROF, _too_slow)
+    signal.setitimer(signal.ITIMER_PROF, LIMIT)
     try:
         engine = load_engine(folder / "target", method, draft=folder / method)
         read_stop_ids(folder / "target")
@@ -140,7 +140,7 @@ def answer(number: int, models: Path, methods: list[str], scratch: Path, *, show
             traceback.print_exc()
         return f"failed: case {number} ({kind}): {type(error).__name__}: {str(error)[:160]}"
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
     return f"{kind}: loaded"
 
 

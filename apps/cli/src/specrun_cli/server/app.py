@@ -130,21 +130,31 @@ def _jobs(ask: Ask) -> tuple[list[Job], asyncio.Queue[Arrived]]:
 async def _all(request: Request, jobs: list[Job], arrived: asyncio.Queue[Arrived]) -> list[Generation]:
     """The finished answers of all jobs, unless the client goes away first."""
     answers: dict[int, Generation] = {}
+    gone = asyncio.create_task(_gone(request))
     try:
         while len(answers) < len(jobs):
-            try:
-                place, item = await asyncio.wait_for(arrived.get(), _PATIENCE)
-            except TimeoutError:
-                if await request.is_disconnected():
-                    raise ClientDisconnect from None
-                continue
-            if isinstance(item, Exception):
-                raise HTTPException(500, f"engine: {item}") from item
-            if item.generation is not None:
-                answers[place] = item.generation
+            item = asyncio.create_task(arrived.get())
+            await asyncio.wait({item, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not item.done():
+                item.cancel()
+                raise ClientDisconnect
+            place, piece = item.result()
+            if isinstance(piece, Exception):
+                raise HTTPException(500, f"engine: {piece}") from piece
+            if piece.generation is not None:
+                answers[place] = piece.generation
+            if gone.done():
+                raise ClientDisconnect
     finally:
+        gone.cancel()
         _drop(jobs)
     return [answers[place] for place in range(len(jobs))]
+
+
+async def _gone(request: Request) -> None:
+    """Return when the client is not there any more."""
+    while not await request.is_disconnected():  # noqa: ASYNC110 - the request has no event for it
+        await asyncio.sleep(_PATIENCE)
 
 
 async def _chunks(
