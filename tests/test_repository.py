@@ -3,6 +3,7 @@
 import ast
 import importlib.metadata
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -281,3 +282,12 @@ def test_the_structure_page_lists_every_module():
     ]
     # python tools/structure.py brings the page up to date.
     assert sorted(listed) == sorted(present)
+
+
+def test_tables_of_the_pages_are_those_of_the_recorded_runs():
+    tables = runpy.run_path(str(ROOT / "tools/tables.py"))
+    # python tools/tables.py brings them up to date.
+    assert not [
+        shown(path) for path in tables["PAGES"] if tables["filled"](path.read_text()) != path.read_text()
+    ]
+    assert any(tables["PLACE"].search(path.read_text()) for path in tables["PAGES"])

@@ -76,6 +76,8 @@ def test_a_request_from_end_to_end(family):
         family.target,
         "--draft",
         family.drafter,
+        "--method",
+        "dflash",
         "--max-new-tokens",
         "8",
         "--json",

@@ -105,7 +105,7 @@ def test_aborted_changed_and_shortened_turns(name, kept):
 def test_an_interrupt_inside_a_round_leaves_rows_that_can_be_kept(monkeypatch, kept):
     engine = engine_for("ddtree", target())
     sampling = Sampling(max_new_tokens=24, seed=3, stop_ids=(), **LIVELY)
-    inner, rounds = loop_module.step, iter(range(99))
+    inner, rounds = engine._step, iter(range(99))
 
     def interrupted(*arguments, **named):
         done = inner(*arguments, **named)
@@ -113,7 +113,7 @@ def test_an_interrupt_inside_a_round_leaves_rows_that_can_be_kept(monkeypatch, k
             raise KeyboardInterrupt
         return done
 
-    monkeypatch.setattr(loop_module, "step", interrupted)
+    monkeypatch.setattr(engine, "_step", interrupted)
     with pytest.raises(KeyboardInterrupt):
         ask(engine, [1, 2, 3], sampling)
     assert ask(engine, [1, 2, 3], sampling) == plain([1, 2, 3], sampling)

@@ -26,7 +26,7 @@ from specrun.calibration import FILE
 from specrun.config import DraftOptions, Sampling
 from specrun.engine import Engine
 from specrun.methods import methods
-from specrun.plan import LONG_BLOCK, coupling_strength
+from specrun.plan import DEFAULT_COUPLE
 from specrun.tokens import Tokenizer
 from spectiny.corpus.tokens import encode, load_tokenizer
 from spectiny.document import DOMAINS
@@ -60,7 +60,7 @@ def load(options: argparse.Namespace, entry: str) -> Engine:
         assert draft is not None, entry
         assert (draft / FILE).is_file(), f"{draft} has no calibration; run specrun calibrate first"
     elif method.growth == "tree":
-        settings = replace(settings, couple=coupling_strength(method, settings, LONG_BLOCK))
+        settings = replace(settings, couple=DEFAULT_COUPLE)
     return load_engine(options.target, name, draft=draft, options=settings)
 
 

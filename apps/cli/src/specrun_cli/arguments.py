@@ -424,7 +424,7 @@ def _drafting(parser: Parser) -> None:
         choices=("match", "reject"),
         help="acceptance rule; trees know only match (default: match)",
     )
-    add("--draft-temperature", metavar="T", type=_number, help="with --accept reject (default: 0.3)")
+    add("--draft-temperature", metavar="T", type=_number, help="with --accept reject (default: 0.5)")
     add(
         "--policy",
         metavar="NAME[=X]",
@@ -436,7 +436,7 @@ def _drafting(parser: Parser) -> None:
         metavar="X",
         type=_number,
         help="how far a tree trusts the target's own noise above temperature 0: 0 not at all, 1 fully"
-        " (default: by block size, or as calibrated with the drafter)",
+        " (default: as calibrated with the drafter, else 0.5)",
     )
 
 

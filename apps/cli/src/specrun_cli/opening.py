@@ -48,7 +48,7 @@ def open_engine(given: Mapping[str, Any], sampling: Sampling, *, beside: Engine 
         refuse_options(options)
     else:
         round_plan(method(name), options, law_plan([sampling]), None, None)
-        coupling_strength(method(name), options, 0)
+        coupling_strength(method(name), options)
     with _notes():
         engine = load_engine(
             given.get("model", MODEL),

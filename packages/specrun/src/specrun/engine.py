@@ -97,7 +97,7 @@ class Engine:
 
     def _coupling(self, slots: int, fitted: Coupling | None) -> Coupling | None:
         """The fitted table unless the user names a strength."""
-        strength = coupling_strength(self.method, self.options, slots)
+        strength = coupling_strength(self.method, self.options)
         if strength == 0:
             return None
         if fitted is not None and self.options.couple is None and fitted.slots >= slots:

@@ -9,16 +9,16 @@ from specrun.config import AcceptRule, DraftOptions
 from specrun.methods import Method
 from specrun.step import RoundPlan
 
-DEFAULT_DRAFT_TEMPERATURE = 0.3
-"""Under rejection: marginals and corrected chains accept more at a low draft temperature than at the target's own."""
+DEFAULT_DRAFT_TEMPERATURE = 0.5
+"""Under rejection: over all domains, chains accept more at it than at 0.3 or at the target's own (docs/sampling.md)."""
 
 MAX_TREE_BUDGET = 256
 
-LONG_BLOCK = 12
-"""Deep slots of a long block know little of their path, so that a constant trust in noise has to be lower there."""
+DEFAULT_COUPLE = 0.5
+"""Trust of trees in the target's noise where no fitted table says better (docs/sampling.md)."""
 
 
-def coupling_strength(method: Method, options: DraftOptions, slots: int) -> float:
+def coupling_strength(method: Method, options: DraftOptions) -> float:
     """How far trees trust the target's noise where no fitted table says better; 0 ignores it."""
     if method.growth != "tree":
         if options.couple is not None:
@@ -32,7 +32,7 @@ def coupling_strength(method: Method, options: DraftOptions, slots: int) -> floa
                 f"couple: got {options.couple}, expected 0 (off) to 1 (full trust in the target's noise)"
             )
         return options.couple
-    return 0.25 if slots >= LONG_BLOCK else 0.5
+    return DEFAULT_COUPLE
 
 
 def round_plan(
