@@ -29,7 +29,7 @@ PACKAGES = [
 ]
 TEST_TOOLS = ["pytest", "pytest-xdist", "hypothesis", "openai"]
 # What parts of the command need that are not installed with it.
-EXTRAS = ["serve", "convert"]
+EXTRAS = ["serve", "convert", "plots"]
 # One thread each: on models this small, threads that wait for each other cost far more than they save.
 CPU_ONLY = {
     "CUDA_VISIBLE_DEVICES": "",
@@ -57,9 +57,10 @@ def requirements() -> list[str]:
 
 
 def extras() -> list[str]:
-    """Return what the optional parts of the command need from elsewhere."""
+    """Return what the named extras of the command need from elsewhere."""
+    ours = tuple(project(package)["name"] for package in PACKAGES)
     declared = project("apps/cli")["optional-dependencies"]
-    return sorted(line for extra in EXTRAS for line in declared[extra])
+    return sorted(line for extra in EXTRAS for line in declared[extra] if not line.startswith(ours))
 
 
 def pip_install(session: nox.Session, *arguments: str) -> None:

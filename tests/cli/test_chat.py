@@ -180,8 +180,24 @@ def test_an_interrupt_keeps_what_was_shown(chat, family, monkeypatch, rounds):
     assert outcome.out == shown + engine.generate(engine.chat_ids(said), sampling).text + "\n"
 
 
+SLOWLY = """
+import sys, time
+from specrun import Engine
+from specrun_cli.main import main
+
+def slow(*arguments, inner=Engine.stream, **named):
+    for piece in inner(*arguments, **named):
+        yield piece
+        time.sleep(0.01)
+
+Engine.stream = slow
+sys.exit(main())
+"""
+
+
 def test_ctrl_c_stops_the_answer_and_not_the_program(family):
-    command = (sys.executable, "-m", "specrun_cli", "chat", "--model", family.target, "--method", "ar")
+    # the tiny model's answer would be complete before the signal comes
+    command = (sys.executable, "-c", SLOWLY, "chat", "--model", family.target, "--method", "ar")
     with subprocess.Popen(
         [*command, "--max-new-tokens", "120"],
         stdin=subprocess.PIPE,
