@@ -181,7 +181,7 @@ def test_an_interrupt_keeps_what_was_shown(chat, family, monkeypatch, rounds):
 
 
 SLOWLY = """
-import sys, time
+import signal, sys, time
 from specrun import Engine
 from specrun_cli.main import main
 
@@ -191,6 +191,8 @@ def slow(*arguments, inner=Engine.stream, **named):
         time.sleep(0.01)
 
 Engine.stream = slow
+# a shell starts what runs in its background deaf to this signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.exit(main())
 """
 
