@@ -145,7 +145,7 @@ assert "site-packages" in speccorrect.__file__, f"imported from the checkout: {s
 def parity(session: nox.Session) -> None:
     """Public implementations as oracles: transformers, and dflash and speculators without what they pin."""
     # accelerate is what transformers reads GGUF files with
-    install_packages(session, "pytest", "hypothesis", "transformers", "accelerate", *extras())
+    install_packages(session, *TEST_TOOLS, "transformers", "accelerate", *extras())
     session.install("--no-compile", "--no-deps", "dflash==0.1.0", "speculators==0.9.0")
     session.run("pytest", "-m", "parity and not gpu and not net", *session.posargs, env=CPU_ONLY)
 
