@@ -154,7 +154,9 @@ def test_features_are_the_reference_s(tmp_path):
     states = theirs(tokens, output_hidden_states=True).hidden_states
     expected = reference.extract_context_feature(states, [1, 4, 2])
     out = ours(tokens, torch.arange(12)[None], RowsMemory(), taps=(1, 4, 2))
-    torch.testing.assert_close(out.features_BQF, expected, atol=HIDDEN, rtol=0)
+    # rows between layers are not normalised: their last bit is as large as they are
+    close = HIDDEN * max(1.0, float(expected.abs().max()))
+    torch.testing.assert_close(out.features_BQF, expected, atol=close, rtol=0)
 
 
 def test_default_layers_are_the_reference_s():
